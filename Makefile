@@ -1,0 +1,47 @@
+# `make demo` and `make test` need Python >= 3.11 with venv, make and a package index.
+# Everything they install goes into .venv; nothing else is touched.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+READY := .venv/ready
+
+# Compiled programs are kept between runs: compiling takes longer than running.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
+
+.PHONY: help setup demo test clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## create .venv and install the pinned versions
+
+demo: $(READY) ## run the whole journey on the embedded default, into runs/demo
+	@rm -rf runs/demo
+	$(BIN)/stepdown run demo --out runs/demo
+
+test: $(READY) ## format, lint, types, layering, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+clean: ## remove .venv, caches and runs/demo
+	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/demo
+
+# A `python3` found on the path may be older than 3.11 or lack venv, so each is asked.
+$(READY): pyproject.toml constraints.txt
+	@for python in python3.12 python3.11 python3 python; do \
+	  if $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' \
+	      >/dev/null 2>&1; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "make: expected Python 3.11 or newer with venv, found none. Install it and try again." >&2; \
+	  exit 1; \
+	fi; \
+	test -x $(BIN)/python || $$found -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  -c constraints.txt -e '.[test]'
+	@touch $@

@@ -1,0 +1,171 @@
+"""The command line: words to a typed config, a config to its verb, errors to one sentence.
+
+Exit codes: 0 done, 2 wrong input (options, folders), 130 interrupted.
+"""
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import tyro
+
+from stepdown import __version__
+from stepdown.experiment import RunConfig, RunPreset, SimulateConfig, run, simulate
+
+WRONG_INPUT, INTERRUPTED = 2, 130
+
+
+@dataclass(frozen=True)
+class _Run(RunConfig):
+    """Run the whole journey of the paper, from patients to a report."""
+
+    preset: tyro.conf.Positional[RunPreset]  # size of the run
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
+    "simulate": (SimulateConfig, simulate),
+    "run": (_Run, run),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return _complain("interrupted.", INTERRUPTED)
+    except (ValueError, OSError) as error:
+        return _complain(_describe(error), WRONG_INPUT)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["--version"]:
+        print(f"stepdown {__version__}")
+        return 0
+    if words[:1] in (["-h"], ["--help"]):
+        print(_overview())
+        return 0
+    if not words or words[0] not in COMMANDS:
+        got = repr(words[0]) if words else "nothing"
+        raise ValueError(
+            f"expected a command ({', '.join(COMMANDS)}), got {got}.\n\nSee stepdown --help."
+        )
+    config_type, verb = COMMANDS[words[0]]
+    config = _parse(config_type, f"stepdown {words[0]}", words[1:])
+    if config is None:
+        return 0  # help was asked for and printed
+    _keep_compiled_programs()
+    verb(config)
+    return 0
+
+
+def _overview() -> str:
+    """Help for the command itself; each command prints its own."""
+    commands = "\n".join(f"  {name:10s}{config.__doc__}" for name, (config, _) in COMMANDS.items())
+    return f"""usage: stepdown COMMAND [OPTIONS]
+
+Careful weaning from a micro-axial heart pump, studied on simulated patients.
+Research software, not a medical device.
+
+commands:
+{commands}
+
+options:
+  -h, --help  show this help; stepdown COMMAND --help shows the options of a command
+  --version   show the version"""
+
+
+def _parse(config: type, program: str, words: list[str]) -> Any:
+    """Read a config from the words, or None if help was asked for."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            return tyro.cli(
+                config,
+                prog=program,
+                args=words,
+                config=(tyro.conf.FlagCreatePairsOff,),
+                registry=_NUMBERS,
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            return None
+        sentence = _sentence(printed.getvalue())
+        raise ValueError(f"{sentence}\n\nSee {program} --help.") from None
+
+
+# tyro words a wrong number as Python does ("invalid literal for int() with base 10").
+_NUMBERS = tyro.constructors.ConstructorRegistry()
+
+
+@_NUMBERS.primitive_rule
+def _number(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    kinds = {int: (int, "a whole number"), float: (float, "a number")}
+    kinds |= {int | None: kinds[int], float | None: kinds[float]}
+    if info.type not in kinds:
+        return None
+    convert, expected = kinds[info.type]
+
+    def read(words: list[str]) -> int | float:
+        try:
+            return convert(words[0])
+        except ValueError:
+            raise ValueError(f"expected {expected}, got {words[0]!r}.") from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=convert.__name__.upper(),
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, convert) or value is None,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _sentence(box: str) -> str:
+    """The sentence inside the box that tyro draws around an error."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    title, *lines = [line.strip("│") for line in plain.splitlines()]
+    lines = itertools.dropwhile(_is_rule, lines)  # without UTF-8 a rule follows the title
+    body = list(itertools.takewhile(lambda line: not _is_rule(line), lines))
+    if "Required options" in title:  # names are indented by four, their help by eight
+        names = [line.strip() for line in body if re.match(r" {5,6}\S", line)]
+        return f"expected {' and '.join(names)}, got nothing."
+    words = " ".join(line.strip() for line in body).removeprefix("Error parsing ")
+    return words.replace(". Expected", "; expected").rstrip(".") + "."
+
+
+def _is_rule(line: str) -> bool:
+    return set(line.strip()) <= set("─-╰╯")
+
+
+def _keep_compiled_programs() -> None:
+    """Cache what JAX compiles, as compiling takes longer than running."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "stepdown" / "jax"))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"stepdown: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Every type that crosses a folder border, with shapes. Physical units throughout."""
+
+from typing import Literal, Protocol
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+Role = Literal["all", "train", "select", "test"]
+
+
+class Cohort(eqx.Module):
+    """Recorded stays on one regular time grid."""
+
+    signals: Float[Array, "patients steps 12"]  # signals.SIGNALS; NaN where nothing was measured
+    level: Int[Array, "patients steps"]  # P-level in force during the sample
+    seen: Bool[Array, "patients steps"]  # the stay covers this sample
+    patient: tuple[str, ...] = eqx.field(static=True)  # pseudonyms
+    minutes: float = eqx.field(static=True, default=10.0)  # between two samples
+    role: Role = eqx.field(static=True, default="all")
+
+
+class Transitions(eqx.Module):
+    """Hours of care: what was seen, what was set, what came next."""
+
+    state: Float[Array, "*n steps 13"]  # signals.SIGNALS and the level in force
+    level: Int[Array, "*n"]  # P-level 2..9 held during the coming hour
+    reward: Float[Array, "*n"]
+    next_state: Float[Array, "*n steps 13"]
+    last: Bool[Array, "*n"]  # the record ends with this hour
+    patient: Int[Array, "*n"]  # row of the cohort
+    role: Role = eqx.field(static=True)
+
+
+class Episodes(eqx.Module):
+    """Decisions played out hour by hour from given starts."""
+
+    state: Float[Array, "*n times steps 13"]  # state[0] is the hour before the first decision
+    level: Int[Array, "*n times"]  # level[0] was in force before the first decision
+    alive: Bool[Array, "*n times-1"]  # through the hour that followed the decision
+
+
+class Scores(eqx.Module):
+    """How an episode went (problem/clinical.py)."""
+
+    reward: Float[Array, "*n"]  # sum of the normalized hourly rewards
+    acp: Float[Array, "*n"]  # levels, jumps only
+    total_change: Float[Array, "*n"]  # levels, all changes
+    ws_gradient: Float[Array, "*n"]  # weaning score over hours stable by gradient (the paper's)
+    ws_limits: Float[Array, "*n"]  # ... stable by limits
+    ws_both: Float[Array, "*n"]  # ... stable by both
+    unsafe_hours: Float[Array, "*n"]  # share of the hours after a decision outside the limits
+
+
+class Policy(Protocol):
+    """Log-probabilities of the eight levels P2..P9 for one state."""
+
+    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]: ...
+
+
+class Dynamics(Protocol):
+    """One possible next hour under a level."""
+
+    def __call__(
+        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+    ) -> Float[Array, "steps 13"]: ...
+
+
+class Penalty(Protocol):
+    """What it costs to choose this level here."""
+
+    def __call__(
+        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+    ) -> Float[Array, ""]: ...
+
+
+def require_role(data: Cohort | Transitions, role: Role) -> None:
+    """Refuse patients that must not be seen here."""
+    if data.role != role:
+        raise ValueError(
+            f"expected {role} patients, got {data.role} patients. "
+            "Using them here would leak into the reported scores."
+        )

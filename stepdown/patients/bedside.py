@@ -1,0 +1,99 @@
+"""One bedside: a patient, the pump, and whoever sets its level.
+
+`tick` lets the patient's own team treat; `play_hour` holds a level that somebody else chose.
+Keys belong to the patient's tick, not to the treatment, so that the same patient meets the
+same fate under every policy as far as the level allows.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from stepdown.patients.clinicians import (
+    Clinician,
+    Memory,
+    decide,
+    draw_clinician,
+    first_memory,
+)
+from stepdown.patients.course import Course, live, observe, start_course
+from stepdown.patients.population import Population, Traits, draw_traits
+from stepdown.patients.pump import PumpProfile
+
+
+class World(eqx.Module):
+    """What all patients of a cohort share."""
+
+    population: Population
+    profile: PumpProfile
+    dt: float = eqx.field(static=True, default=1 / 6)  # h, one tick
+
+
+class Patient(eqx.Module):
+    """One patient with their team; everything needed to go on from here."""
+
+    traits: Traits
+    course: Course
+    clinician: Clinician
+    memory: Memory
+
+
+def admit(world: World, *, key: PRNGKeyArray) -> Patient:
+    """Draw a patient and a team, and start support."""
+    k_traits, k_team, k_course, k_look = jr.split(key, 4)
+    traits = draw_traits(world.population, key=k_traits)
+    clinician = draw_clinician(world.population, key=k_team)
+    level = clinician.first_level
+    course = start_course(traits, level, world.population, world.profile, key=k_course)
+    seen = observe(course, traits, level, world.population, world.profile, key=k_look)
+    return Patient(traits, course, clinician, first_memory(clinician, seen))
+
+
+def tick(
+    patient: Patient, world: World, *, key: PRNGKeyArray
+) -> tuple[Patient, tuple[Float[Array, " 12"], Int[Array, ""]]]:
+    """One tick under the level in force; then the patient's team looks and decides."""
+    k_live, k_team = jr.split(key)
+    level = patient.memory.level
+    course, signals = _live_and_look(patient, level, world, key=k_live)
+    memory = decide(
+        patient.memory,
+        patient.clinician,
+        signals,
+        course.recovery,
+        course.hours,
+        world.population,
+        world.profile,
+        world.dt,
+        key=k_team,
+    )
+    return Patient(patient.traits, course, patient.clinician, memory), (signals, level)
+
+
+def play_hour(
+    patient: Patient, level: Int[Array, ""], world: World, *, keys: PRNGKeyArray
+) -> tuple[Patient, Float[Array, "steps 12"]]:
+    """One hour under a given level, a key per tick; the team only watches."""
+
+    def body(course, key):
+        k_live, _ = jr.split(key)
+        now = Patient(patient.traits, course, patient.clinician, patient.memory)
+        return _live_and_look(now, level, world, key=k_live)
+
+    course, signals = jax.lax.scan(body, patient.course, keys)
+    memory = eqx.tree_at(lambda m: m.level, patient.memory, level)
+    return Patient(patient.traits, course, patient.clinician, memory), signals
+
+
+def _live_and_look(patient, level, world, *, key):
+    k_live, k_look = jr.split(key)
+    w, traits = world, patient.traits
+    course = live(patient.course, traits, level, w.population, w.profile, w.dt, key=k_live)
+    return course, observe(course, traits, level, w.population, w.profile, key=k_look)
+
+
+def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> PRNGKeyArray:
+    """The keys of a patient's ticks from `first` on, whoever treats."""
+    return jax.vmap(lambda i: jr.fold_in(key, i))(first + jnp.arange(count))

@@ -1,0 +1,186 @@
+"""How teams set levels: four styles with thresholds of their own, and a memory.
+
+A clinician sees the noisy observations of the console and nothing else; only where the
+population grants `insight` do they also see a rough reading of recovery, as by echo or
+lactate, that no record holds. Rescue can come at any tick; routine decisions are hourly.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from stepdown.patients.population import Population
+from stepdown.patients.pump import PumpProfile, pump_flow
+from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, MAP, PULSATILITY
+
+# style:         protocol cautious brisk erratic
+SHARES = jnp.array([0.35, 0.28, 0.20, 0.17])
+EARLIEST = jnp.array([12.0, 22.0, 6.0, 8.0])  # h before the first step down
+DWELL = jnp.array([4.0, 8.0, 2.0, 2.0])  # h between steps
+STEP_CHANCE = jnp.array([0.30, 0.18, 0.45, 0.30])  # per ready hour
+STEP_SIZE = jnp.array([2, 1, 2, 2])
+RESCUE_RATE = jnp.array([3.6, 4.2, 2.0, 1.5])  # 1/h while pressure is low
+RESCUE_SIZE = jnp.array([2, 2, 1, 3])
+RESTLESS = jnp.array([0.05, 0.04, 0.10, 0.22])  # unprompted changes per hour
+STARTS = jnp.array([6, 7, 8, 9])
+START_SHARES = jnp.array([0.16, 0.24, 0.34, 0.26])
+FLOORS = jnp.array([2, 3, 4])
+FLOOR_SHARES = jnp.array([0.40, 0.20, 0.40])
+
+
+class Clinician(eqx.Module):
+    """The team at one bedside."""
+
+    style: Int[Array, ""]
+    map_ready: Float[Array, ""]  # mmHg above which a step down is considered
+    pulsatility_ready: Float[Array, ""]
+    rate_ready: Float[Array, ""]  # /min below which
+    floor: Int[Array, ""]  # lowest level before explant
+    clock: Float[Array, ""]  # hour of day at the start of support
+    explant_hours: Float[Array, ""]  # stable at the floor before explant
+    first_level: Int[Array, ""]
+
+
+class Memory(eqx.Module):
+    """What the team carries from tick to tick."""
+
+    level: Int[Array, ""]  # for the coming tick
+    unchanged: Float[Array, ""]  # h since the last change
+    map_now: Float[Array, ""]  # over about 15 min
+    map_hour: Float[Array, ""]  # over about an hour
+    pulsatility_hour: Float[Array, ""]
+    rate_hour: Float[Array, ""]
+    stable: Float[Array, ""]  # h of stability in a row
+    test_from: Int[Array, ""]  # level to return to after a turn-down test, else 0
+    explanted: Bool[Array, ""]
+
+
+def draw_clinician(population: Population, *, key: PRNGKeyArray) -> Clinician:
+    """A team out of the mix of styles."""
+    p = population
+    k_style, k_floor, k_first, k_normal, k_clock = jr.split(key, 5)
+    style = jr.choice(k_style, 4, p=SHARES)
+    z = jr.normal(k_normal, (4,))
+    shares = START_SHARES * jnp.exp(p.start_high * (STARTS - 7.5))
+    return Clinician(
+        style=style,
+        map_ready=67.0 + p.caution + 4.0 * z[0],
+        pulsatility_ready=17.0 + 5.0 * z[1],
+        rate_ready=112.0 + 8.0 * z[2],
+        floor=jr.choice(k_floor, FLOORS, p=FLOOR_SHARES),
+        clock=jr.uniform(k_clock, (), maxval=24.0),
+        explant_hours=5.0 + 0.5 * z[3],
+        first_level=jr.choice(k_first, STARTS, p=shares / shares.sum()),
+    )
+
+
+def first_memory(clinician: Clinician, observation: Float[Array, " 12"]) -> Memory:
+    """The memory as support begins."""
+    zero = jnp.zeros(())
+    return Memory(
+        level=clinician.first_level,
+        unchanged=zero,
+        map_now=observation[MAP],
+        map_hour=observation[MAP],
+        pulsatility_hour=observation[PULSATILITY],
+        rate_hour=observation[HR],
+        stable=zero,
+        test_from=jnp.zeros((), int),
+        explanted=jnp.zeros((), bool),
+    )
+
+
+def decide(
+    memory: Memory,
+    clinician: Clinician,
+    observation: Float[Array, " 12"],
+    recovery: Float[Array, ""],
+    hours: Float[Array, ""],
+    population: Population,
+    profile: PumpProfile,
+    dt: float,
+    *,
+    key: PRNGKeyArray,
+) -> Memory:
+    """Look at the console and set the level of the coming tick."""
+    p, c = population, clinician
+    k_uniform, k_normal = jr.split(key)
+    u, z = jr.uniform(k_uniform, (12,)), jr.normal(k_normal, (1,))
+    m = _look(memory, observation, dt)
+    level, style = m.level, c.style
+    on_hour = jnp.floor(hours + dt / 2) > jnp.floor(hours - dt / 2)
+    night = jnp.where((jnp.mod(c.clock + hours, 24.0) < 7.0), 0.35, 1.0)
+    reading = recovery + 0.10 * z[0]
+    trust = 1 - p.insight + 2 * p.insight * jax.nn.sigmoid((reading - 0.5) / 0.06)
+
+    def chance(i, probability):
+        return on_hour & (u[i] < probability)
+
+    calm = (
+        (m.map_hour > c.map_ready)
+        & (m.pulsatility_hour > c.pulsatility_ready)
+        & (m.rate_hour < c.rate_ready)
+    )
+    # the pump pulls more than the ventricle holds: flow below what this pressure explains
+    expected = pump_flow(profile, level, 0.6 * observation[MAP])
+    starved = observation[FLOW] < 0.72 * expected
+
+    size = STEP_SIZE[style] + jnp.where((style == 3) & (u[0] < 0.2), 1, 0)
+    rested = (hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
+    step = p.weaning_pace * STEP_CHANCE[style] * night * trust
+    sideways = jnp.array([-2, -1, -1, 1, 1, 2])[(u[1] * 6).astype(int)]
+
+    # later lines outrank earlier ones
+    goal = level
+    goal = jnp.where(chance(2, p.restlessness * RESTLESS[style]), level + sideways, goal)
+    giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != 3)
+    goal = jnp.where(chance(3, p.oversupport * night) & giving_way, level - 1, goal)
+    # the highest level is meant for hours, not days
+    relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
+    goal = jnp.where(chance(11, 0.20) & relaxing, level - 1, goal)
+    ready = calm & rested & (level > c.floor)
+    goal = jnp.where(chance(4, step) & ready, jnp.maximum(level - size, c.floor), goal)
+    testing = chance(5, 0.012 * trust) & calm & (level > 4)
+    goal = jnp.where(testing, 3, goal)
+    goal = jnp.where(chance(6, 0.4) & starved, level - 1, goal)
+    sinking = (m.map_hour < 64) | (p.insight * u[7] > 2.5 * reading + 0.25)
+    goal = jnp.where(chance(8, 0.25 * p.rescue) & sinking, level + 1, goal)
+    tested = on_hour & (m.test_from > 0)
+    goal = jnp.where(tested, m.test_from, goal)
+    low = (m.map_now < 60) & (m.unchanged >= 0.3)
+    rescued = low & (u[9] < 1 - jnp.exp(-p.rescue * RESCUE_RATE[style] * dt))
+    goal = jnp.where(rescued, level + RESCUE_SIZE[style], goal)
+    goal = jnp.clip(goal, LOWEST, HIGHEST)
+
+    at_floor = (level <= c.floor) & (m.stable >= c.explant_hours)
+    return eqx.tree_at(
+        lambda x: (x.level, x.unchanged, x.test_from, x.explanted),
+        m,
+        (
+            goal,
+            jnp.where(goal == level, m.unchanged, 0.0),
+            jnp.where(testing & (goal == 3), level, jnp.where(tested, 0, m.test_from)),
+            m.explanted | (chance(10, 0.35) & at_floor),
+        ),
+    )
+
+
+def _look(memory: Memory, observation: Float[Array, " 12"], dt) -> Memory:
+    """Fold one observation into the running picture."""
+    m, fast, slow = memory, 1 - jnp.exp(-dt / 0.25), 1 - jnp.exp(-dt / 0.6)
+    map_hour = m.map_hour + slow * (observation[MAP] - m.map_hour)
+    pulsatility = m.pulsatility_hour + slow * (observation[PULSATILITY] - m.pulsatility_hour)
+    good = (map_hour > 65) & (pulsatility > 15)
+    return Memory(
+        level=m.level,
+        unchanged=m.unchanged + dt,
+        map_now=m.map_now + fast * (observation[MAP] - m.map_now),
+        map_hour=map_hour,
+        pulsatility_hour=pulsatility,
+        rate_hour=m.rate_hour + slow * (observation[HR] - m.rate_hour),
+        stable=jnp.where(good, m.stable + dt, 0.0),
+        test_from=m.test_from,
+        explanted=m.explanted,
+    )

@@ -1,0 +1,212 @@
+"""Draw patients, let their teams treat them, and keep what the console showed.
+
+Patients run in groups of fixed size and hours in chunks of fixed length, so there is one
+compiled program for any cohort; stays that have ended leave the groups, so the cost is that
+of the hours really recorded. A patient's fate depends on the seed and their number alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from stepdown.handover import Cohort
+from stepdown.patients.bedside import Patient, World, admit, tick, tick_keys
+from stepdown.patients.clinicians import Memory
+from stepdown.patients.course import Course
+from stepdown.patients.population import PresetName, preset
+from stepdown.patients.pump import load_profile
+
+GROUP = 256  # patients in one compiled call
+CHUNK = 6  # hours in one compiled call
+LONGEST = 120.0  # h; a longer stay is cut
+
+
+@dataclass(frozen=True)
+class CohortConfig:
+    """A simulated cohort."""
+
+    patients: int = 379
+    preset: PresetName = "guarded"
+    profile: str = "cp"
+    hours: float | None = None  # every stay exactly this long; None: until explant, death, transfer
+    minutes: float = 10.0  # between two samples
+
+    def __post_init__(self):
+        if self.patients < 1:
+            raise ValueError(f"expected at least 1 patient, got {self.patients}.")
+        if self.hours is not None and not 1 <= self.hours <= LONGEST:
+            raise ValueError(f"expected 1 to {LONGEST:.0f} hours, got {self.hours:g}.")
+        if self.minutes <= 0 or round(60 / self.minutes) * self.minutes != 60:
+            raise ValueError(
+                f"expected a sampling interval that divides the hour, got {self.minutes:g} min."
+            )
+
+
+class Latents(eqx.Module):
+    """The true state behind a cohort, hour by hour: for judging, never for fitting."""
+
+    patients: Patient  # leaves (patients, ...), as admitted
+    course: Course  # leaves (patients, hours), at the start of each hour
+    memory: Memory
+    keys: PRNGKeyArray  # (patients,)
+    outcome: Int[Array, " patients"]  # 0 transferred or still on support, 1 explanted, 2 dead
+
+
+def world_of(config: CohortConfig) -> World:
+    """What the patients of this config share."""
+    return World(preset(config.preset), load_profile(config.profile), config.minutes / 60)
+
+
+def simulate_cohort(
+    config: CohortConfig,
+    *,
+    key: PRNGKeyArray,
+    world: World | None = None,
+    watch: Callable[[float], None] = lambda share: None,
+) -> tuple[Cohort, Latents]:
+    """A cohort as its console recorded it, and the truth behind it."""
+    world = world_of(config) if world is None else world
+    keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(config.patients))
+    admitted = _in_groups(_admit, (keys,), world)
+    per_hour = round(1 / world.dt)
+    limit = config.hours if config.hours is not None else LONGEST
+    ends = np.full(config.patients, limit)
+    if config.hours is None:
+        ends = np.minimum(ends, np.asarray(admitted.traits.stay_hours))
+    last_tick = np.maximum(np.floor(ends * per_hour).astype(int), per_hour)
+
+    now = admitted
+    active = np.arange(config.patients)
+    length = np.zeros(config.patients, int)
+    outcome = np.zeros(config.patients, int)
+    chunks = []
+    done, whole = 0, int(last_tick.sum())
+    for first in range(0, int(last_tick.max()), CHUNK * per_hour):
+        rows = jax.tree.map(lambda x: x[active], now)
+        rows, record = _in_groups(_treat, (rows, keys[active]), world, jnp.asarray(first))
+        now = jax.tree.map(lambda x, row: _put(x, active, row), now, rows)
+        chunks.append((active, record))
+        ended, fate = _ending(record, config.hours is None)
+        left = last_tick[active] - first
+        stays = np.minimum(ended, left)
+        length[active] = first + np.minimum(stays, CHUNK * per_hour)
+        outcome[active] = np.where(ended <= left, fate, 0) * (ended <= CHUNK * per_hour)
+        done += int(np.minimum(stays, CHUNK * per_hour).sum())
+        whole -= int(np.maximum(left - stays, 0)[ended <= CHUNK * per_hour].sum())
+        watch(done / max(whole, 1))
+        active = active[stays > CHUNK * per_hour]
+        if len(active) == 0:
+            break
+    cohort = _join(chunks, length, config)
+    latents = _join_latents(chunks, admitted, keys, outcome)
+    return cohort, latents
+
+
+def _admit(keys, world: World) -> Patient:
+    return jax.vmap(lambda key: admit(world, key=key))(keys)
+
+
+def _treat(patients: Patient, keys, world: World, first):
+    """A chunk of hours for a group of patients."""
+    per_hour = round(1 / world.dt)
+
+    def one(patient, key):
+        def hour(patient, keys):
+            start = patient
+            patient, (signals, level) = jax.lax.scan(
+                lambda p, k: _recorded(p, world, k), patient, keys
+            )
+            return patient, (signals, level, (start.course, start.memory))
+
+        all_keys = tick_keys(key, first, CHUNK * per_hour)
+        return jax.lax.scan(hour, patient, all_keys.reshape(CHUNK, per_hour))
+
+    return jax.vmap(one)(patients, keys)
+
+
+def _recorded(patient, world, key):
+    """One tick; the columns behind the signals say whether the stay has ended."""
+    patient, (signals, level) = tick(patient, world, key=key)
+    ended = jnp.stack([patient.memory.explanted * 1.0, 1.0 - patient.course.alive])
+    return patient, (jnp.concatenate([signals, ended]), level)
+
+
+_compiled = {name: eqx.filter_jit(function) for name, function in
+             (("_admit", _admit), ("_treat", _treat))}
+
+
+def _in_groups(function, rows: PyTree, *shared) -> PyTree:
+    """Call a function of GROUP rows over any number of rows; results on the host."""
+    count = len(jax.tree.leaves(rows)[0])
+    parts = []
+    for start in range(0, count, GROUP):
+        index = np.minimum(np.arange(start, start + GROUP), count - 1)
+        part = _compiled[function.__name__](*jax.tree.map(lambda x: x[index], rows), *shared)
+        parts.append(jax.tree.map(lambda x: _host(x)[: count - start], part))
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+
+
+def _host(x):
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)
+
+
+def _put(x, index, rows):
+    x = np.array(x)
+    x[index] = rows
+    return x
+
+
+def _ending(record, natural: bool):
+    """Tick (1-based) at which each stay ended within the chunk, else beyond; and how."""
+    flags = record[0][..., 12:].reshape(len(record[0]), -1, 2) > 0
+    if not natural:
+        flags = flags & np.array([False, False])
+    beyond = flags.shape[1] + 1
+    first = np.where(flags.any(1), flags.argmax(1), beyond) + 1  # of explant, of death
+    ended = first.min(1)
+    return ended, np.where(first[:, 1] <= first[:, 0], 2, 1)
+
+
+def _join(chunks, length, config: CohortConfig) -> Cohort:
+    steps = int(length.max())
+    signals = np.full((config.patients, steps, 12), np.nan, np.float32)
+    level = np.zeros((config.patients, steps), np.int32)
+    first = 0
+    for active, (values, levels, _) in chunks:
+        size = levels.shape[1] * levels.shape[2]
+        until = min(first + size, steps)
+        if until > first:
+            flat = values.reshape(len(active), size, -1)[:, : until - first, :12]
+            signals[active, first:until] = flat
+            level[active, first:until] = levels.reshape(len(active), size)[:, : until - first]
+        first += size
+    seen = np.arange(steps)[None] < length[:, None]
+    signals[~seen] = np.nan
+    width = len(str(config.patients))
+    return Cohort(
+        signals=signals,
+        level=np.where(seen, level, 0),
+        seen=seen,
+        patient=tuple(f"p{i + 1:0{width}d}" for i in range(config.patients)),
+        minutes=config.minutes,
+    )
+
+
+def _join_latents(chunks, admitted, keys, outcome) -> Latents:
+    patients = len(outcome)
+    hours = len(chunks) * CHUNK
+
+    def fill(*parts):
+        out = np.zeros((patients, hours), parts[0].dtype)
+        for i, ((active, _), part) in enumerate(zip(chunks, parts, strict=True)):
+            out[active, i * CHUNK : (i + 1) * CHUNK] = part
+        return out
+
+    course, memory = jax.tree.map(fill, *[record[2] for _, record in chunks])
+    return Latents(admitted, course, memory, keys, outcome)

@@ -1,0 +1,207 @@
+"""Who the patients are: one page of population numbers, three presets, one draw of traits.
+
+Numbers are medians (or means) and spreads over patients; `_spread` of a quantity that cannot
+be negative is the sd of its logarithm. They are array leaves, so presets and sensitivity
+sweeps share one compiled program. Sources and the calibration: docs/cohort.md.
+"""
+
+import dataclasses
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+PresetName = Literal["guarded", "benign", "hidden"]
+Number = float | Float[Array, ""]
+
+
+class Population(eqx.Module):
+    """The distribution that patients are drawn from; defaults are the `guarded` preset."""
+
+    # left ventricle
+    nonrecoverers: Number = 0.22  # share whose heart does not come back
+    elastance: Number = 1.50  # mmHg/mL, fully recovered
+    elastance_nonrecoverer: Number = 1.14
+    elastance_spread: Number = 0.15
+    dead_volume: Number = 54.0  # mL
+    dead_volume_spread: Number = 12.0
+    stiffness: Number = 0.60  # mmHg
+    stiffness_spread: Number = 0.20
+    curvature: Number = 0.022  # 1/mL
+    curvature_spread: Number = 0.002
+    # vessels and volume
+    resistance: Number = 0.735  # mmHg s/mL
+    resistance_spread: Number = 0.27
+    compliance: Number = 0.63  # mL/mmHg
+    compliance_spread: Number = 0.20
+    root_resistance: Number = 0.080
+    root_resistance_spread: Number = 0.012
+    pulmonary_resistance: Number = 0.08
+    pulmonary_resistance_spread: Number = 0.25
+    rv_elastance: Number = 0.65
+    rv_elastance_spread: Number = 0.20
+    blood_volume: Number = 1120.0  # mL, stressed
+    blood_volume_spread: Number = 130.0
+    # rhythm
+    rate: Number = 82.0  # /min
+    rate_spread: Number = 17.0
+    rate_wander: Number = 4.0  # sd of the slow wandering
+    fibrillation_prone: Number = 0.30
+    fibrillation_rise: Number = 24.0  # /min
+    # pump
+    pump_gain: Number = 0.965
+    pump_gain_spread: Number = 0.03
+    # recovery
+    recovery_start: Number = 0.36
+    recovery_start_spread: Number = 0.12
+    recovery_rate: Number = 0.028  # 1/h
+    recovery_rate_spread: Number = 0.55
+    weakest: Number = 0.38  # contractility without any recovery, as a share
+    relapse_rate: Number = 1 / 55  # 1/h
+    injury_rate: Number = 0.04  # 1/h per unit of injury
+    # ischemia: the weaning cliff
+    ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
+    ischemia_center: Number = 37.0  # mmHg of coronary perfusion pressure
+    ischemia_center_spread: Number = 5.0
+    ischemia_width: Number = 3.5
+    # vessels over hours, hidden drugs
+    vasoplegic: Number = 0.40  # share of patients
+    resistance_wander: Number = 0.11
+    resistance_hours: Number = 5.0
+    pressor_effect: Number = 0.45
+    pressor_target: Number = 62.0  # mmHg
+    pressor_target_spread: Number = 4.0
+    inotrope_effect: Number = 0.30
+    # what the console reports
+    pressure_offset: Number = 4.0  # mmHg, sd over patients, shared by all pressures
+    pressure_noise: Number = 2.0  # mmHg
+    pulse_noise: Number = 0.05  # share of the pulse
+    rate_noise: Number = 1.0  # /min
+    rate_slips: Number = 0.02  # share of samples with a miscounted rate
+    rate_slip_size: Number = 18.0  # /min
+    lv_offset: Number = 11.0  # mmHg, sd over patients, of the LV pressure estimate
+    lv_offset_mean: Number = -1.0
+    lv_drift: Number = 8.0
+    lvedp_drift: Number = 6.0
+    elastance_bias: Number = 0.12
+    elastance_scale: Number = 1.0
+    # practice
+    caution: Number = 0.0  # shifts every clinician's thresholds, mmHg
+    restlessness: Number = 1.0  # scales unprompted changes
+    weaning_pace: Number = 1.0  # scales the chance of a step down
+    rescue: Number = 1.0  # scales the chance of a step up when pressure is low
+    oversupport: Number = 0.22  # chance per hour to give way to a low pulse
+    start_high: Number = 0.0  # shifts the first level
+    insight: Number = 0.0  # how far clinicians wean on a reading the records do not hold
+    stay_hours: Number = 85.0  # median administrative length
+
+
+class Traits(eqx.Module):
+    """What stays fixed in one patient."""
+
+    elastance: Float[Array, ""]
+    dead_volume: Float[Array, ""]
+    stiffness: Float[Array, ""]
+    curvature: Float[Array, ""]
+    resistance: Float[Array, ""]
+    compliance: Float[Array, ""]
+    root_resistance: Float[Array, ""]
+    pulmonary_resistance: Float[Array, ""]
+    rv_elastance: Float[Array, ""]
+    blood_volume: Float[Array, ""]
+    rate: Float[Array, ""]
+    fibrillation_prone: Float[Array, ""]
+    pump_gain: Float[Array, ""]
+    recovery_start: Float[Array, ""]
+    recovery_rate: Float[Array, ""]
+    recoverer: Float[Array, ""]
+    relapse_rate: Float[Array, ""]
+    ischemia_center: Float[Array, ""]
+    vasoplegia_depth: Float[Array, ""]
+    vasoplegia_start: Float[Array, ""]  # h
+    vasoplegia_hours: Float[Array, ""]
+    pressor_target: Float[Array, ""]
+    reflex_rate: Float[Array, ""]  # /min per mmHg
+    reflex_resistance: Float[Array, ""]  # share per mmHg
+    reflex_set: Float[Array, ""]  # mmHg
+    pressure_offset: Float[Array, ""]
+    lv_offset: Float[Array, ""]
+    elastance_bias: Float[Array, ""]
+    current_bias: Float[Array, ""]
+    stay_hours: Float[Array, ""]
+
+
+def preset(name: PresetName) -> Population:
+    """The population of a preset, as arrays."""
+    if name not in PRESETS:
+        raise ValueError(
+            f"expected a preset out of {', '.join(PRESETS)}, got {name!r}. Choose one of these."
+        )
+    population = dataclasses.replace(Population(), **PRESETS[name])
+    return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), population)
+
+
+PRESETS: dict[str, dict[str, float]] = {
+    "guarded": {},
+    "benign": {
+        "ischemic_loss": 0.40,
+        "pressor_effect": 0.70,
+        "inotrope_effect": 0.45,
+        "restlessness": 2.2,
+    },
+    "hidden": {"insight": 1.0},
+}
+
+
+def draw_traits(population: Population, *, key: PRNGKeyArray) -> Traits:
+    """One patient out of the population."""
+    p = population
+    k_normal, k_uniform = jr.split(key)
+    z = jr.normal(k_normal, (24,))
+    u = jr.uniform(k_uniform, (10,))
+
+    def around(median, spread, i):
+        return median * jnp.exp(spread * z[i])
+
+    recoverer = (u[0] > p.nonrecoverers).astype(float)
+    strongest = jnp.where(recoverer > 0, p.elastance, p.elastance_nonrecoverer)
+    recovering = around(p.recovery_rate, p.recovery_rate_spread, 13)
+    return Traits(
+        elastance=jnp.clip(around(strongest, p.elastance_spread, 0), 0.6, 3.0),
+        dead_volume=jnp.clip(p.dead_volume + p.dead_volume_spread * z[1], 10.0, 110.0),
+        stiffness=around(p.stiffness, p.stiffness_spread, 2),
+        curvature=jnp.clip(p.curvature + p.curvature_spread * z[3], 0.012, 0.032),
+        resistance=around(p.resistance, p.resistance_spread, 4),
+        compliance=around(p.compliance, p.compliance_spread, 5),
+        root_resistance=jnp.clip(
+            p.root_resistance + p.root_resistance_spread * z[6], 0.03, 0.14
+        ),
+        pulmonary_resistance=around(p.pulmonary_resistance, p.pulmonary_resistance_spread, 7),
+        rv_elastance=around(p.rv_elastance, p.rv_elastance_spread, 8),
+        blood_volume=jnp.clip(p.blood_volume + p.blood_volume_spread * z[9], 650.0, 1900.0),
+        rate=jnp.clip(p.rate + p.rate_spread * z[10], 46.0, 135.0),
+        fibrillation_prone=(u[1] < p.fibrillation_prone).astype(float),
+        pump_gain=jnp.clip(p.pump_gain + p.pump_gain_spread * z[11], 0.7, 1.2),
+        recovery_start=jnp.clip(
+            p.recovery_start + p.recovery_start_spread * z[12], 0.04, 0.85
+        ),
+        recovery_rate=jnp.where(recoverer > 0, recovering, 0.15 * recovering),
+        recoverer=recoverer,
+        relapse_rate=around(p.relapse_rate, 0.4, 14),
+        ischemia_center=p.ischemia_center + p.ischemia_center_spread * z[15],
+        vasoplegia_depth=jnp.where(u[2] < p.vasoplegic, 0.12 + 0.30 * u[3], 0.0),
+        vasoplegia_start=30.0 * u[4],
+        vasoplegia_hours=10.0 + 30.0 * u[5],
+        pressor_target=p.pressor_target + p.pressor_target_spread * z[16],
+        reflex_rate=0.1 + 0.4 * u[6],
+        reflex_resistance=0.002 + 0.006 * u[7],
+        reflex_set=75.0 + 5.0 * z[17],
+        pressure_offset=p.pressure_offset * z[18],
+        lv_offset=p.lv_offset_mean + p.lv_offset * z[19],
+        elastance_bias=jnp.exp(p.elastance_bias * z[20]) * p.elastance_scale,
+        current_bias=6.0 * z[21],
+        stay_hours=around(p.stay_hours, 0.4, 22),
+    )

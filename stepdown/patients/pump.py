@@ -1,0 +1,100 @@
+"""The pump as its profile describes it: level to speed, head to flow, flow to current.
+
+A profile is data with a named source (`profiles/*.json`). Head and flow follow the usual
+quadratic of rotary pumps with affinity scaling, H = H0 w² - k1 w Q - k2 Q² with w the speed
+relative to the profile's reference and Q in L/min; the motor current is linear in flow at
+constant speed. Both relations are what a console inverts to estimate ventricular pressure.
+"""
+
+import json
+from importlib import resources
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from stepdown.signals import LEVELS, LOWEST
+
+BACKFLOW = 0.35  # share of the linear continuation that flows back beyond shut-off
+
+
+class PumpProfile(eqx.Module):
+    """A pump type; the tables run over P2..P9."""
+
+    speed: Float[Array, " 8"]  # rpm
+    flow_gain: Float[Array, " 8"]  # correction of the affinity law
+    idle_current: Float[Array, " 8"]  # mA at zero flow
+    current_per_flow: Float[Array, ""]  # mA per L/min at reference speed
+    reference_speed: Float[Array, ""]  # rpm
+    shutoff_head: Float[Array, ""]  # mmHg at reference speed and zero flow
+    linear_loss: Float[Array, ""]  # mmHg per L/min
+    quadratic_loss: Float[Array, ""]  # mmHg per (L/min)²
+    name: str = eqx.field(static=True)
+    source: str = eqx.field(static=True)
+
+
+def profile_names() -> tuple[str, ...]:
+    """Profiles that ship with the package."""
+    folder = resources.files("stepdown.patients") / "profiles"
+    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
+
+
+def load_profile(name: str) -> PumpProfile:
+    """Read a shipped profile by name."""
+    if name not in profile_names():
+        raise ValueError(
+            f"expected a pump profile out of {', '.join(profile_names())}, got {name!r}. "
+            "Choose one of these."
+        )
+    file = resources.files("stepdown.patients") / "profiles" / f"{name}.json"
+    table = json.loads(file.read_text(encoding="utf-8"))
+    words = {key: table.pop(key) for key in ("name", "source")}
+    if any(len(value) != len(LEVELS) for value in table.values() if isinstance(value, list)):
+        raise ValueError(f"expected eight levels P2..P9 in every table of profile {name!r}.")
+    return PumpProfile(
+        **{key: jnp.asarray(value, jnp.float32) for key, value in table.items()}, **words
+    )
+
+
+def relative_speed(profile: PumpProfile, level: Int[Array, ""]) -> Float[Array, ""]:
+    """Speed of a level as a share of the reference."""
+    return profile.speed[level - LOWEST] / profile.reference_speed
+
+
+def pump_flow(
+    profile: PumpProfile, level: Int[Array, ""], head: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Flow in L/min against a head in mmHg; the positive root of the head-flow curve."""
+    w = relative_speed(profile, level)
+    k1, k2 = profile.linear_loss * w, profile.quadratic_loss
+    spare = profile.shutoff_head * w**2 - head
+    forward = (jnp.sqrt(k1**2 + 4 * k2 * jnp.maximum(spare, 0.0)) - k1) / (2 * k2)
+    backward = BACKFLOW * jnp.minimum(spare, 0.0) / k1
+    return (forward + backward) * profile.flow_gain[level - LOWEST]
+
+
+def pump_head(
+    profile: PumpProfile, level: Int[Array, ""], flow: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Head in mmHg at a flow in L/min: `pump_flow` inverted."""
+    w = relative_speed(profile, level)
+    flow = flow / profile.flow_gain[level - LOWEST]
+    k1, k2 = profile.linear_loss * w, profile.quadratic_loss
+    losses = k1 * flow + k2 * flow**2
+    return profile.shutoff_head * w**2 - jnp.where(flow > 0, losses, k1 * flow / BACKFLOW)
+
+
+def motor_current(
+    profile: PumpProfile, level: Int[Array, ""], flow: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Current in mA at a flow in L/min."""
+    slope = profile.current_per_flow * relative_speed(profile, level)
+    return profile.idle_current[level - LOWEST] + slope * flow
+
+
+def flow_from_current(
+    profile: PumpProfile, level: Int[Array, ""], current: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Flow in L/min that explains a current in mA: `motor_current` inverted."""
+    slope = profile.current_per_flow * relative_speed(profile, level)
+    return (current - profile.idle_current[level - LOWEST]) / slope

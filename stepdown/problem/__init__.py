@@ -1,0 +1,1 @@
+"""Records as decisions: what good care means, and the hours that it is judged by."""

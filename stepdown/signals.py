@@ -1,0 +1,47 @@
+"""The vocabulary: twelve signals with units and ranges, the levels, the clinical limits.
+
+Every array in the project orders signals as `SIGNALS` does and speaks these units.
+A state is one hour of samples: the twelve signals, then the level in force.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One column of a recording, in the unit that everything here speaks."""
+
+    name: str
+    unit: str  # as printed on screen
+    ucum: str  # as exchanged with machines
+    label: str
+    hard: tuple[float, float]  # outside: not a measurement
+    soft: tuple[float, float]  # outside: worth a look
+
+
+SIGNALS = (
+    Signal("map", "mmHg", "mm[Hg]", "Mean aortic pressure", (0.0, 250.0), (30.0, 150.0)),
+    Signal("speed", "rpm", "/min", "Pump speed", (0.0, 60_000.0), (20_000.0, 52_000.0)),
+    Signal("current", "mA", "mA", "Motor current", (0.0, 2000.0), (150.0, 1100.0)),
+    Signal("flow", "L/min", "L/min", "Pump flow", (-2.0, 8.0), (0.0, 6.5)),
+    Signal("lvp", "mmHg", "mm[Hg]", "Mean LV pressure", (-50.0, 350.0), (-20.0, 150.0)),
+    Signal("lvedp", "mmHg", "mm[Hg]", "LV end-diastolic pressure", (-60.0, 80.0), (-40.0, 60.0)),
+    Signal("hr", "/min", "/min", "Heart rate", (0.0, 300.0), (30.0, 200.0)),
+    Signal("sbp", "mmHg", "mm[Hg]", "Systolic pressure", (0.0, 300.0), (40.0, 220.0)),
+    Signal("dbp", "mmHg", "mm[Hg]", "Diastolic pressure", (0.0, 200.0), (20.0, 130.0)),
+    Signal("pulsatility", "mmHg", "mm[Hg]", "Pulsatility", (0.0, 200.0), (2.0, 100.0)),
+    Signal("tau", "ms", "ms", "LV relaxation constant", (0.0, 300.0), (20.0, 120.0)),
+    Signal("ese", "mmHg/mL", "mm[Hg]/mL", "End-systolic elastance estimate", (0.0, 20.0), (0.2, 6.0)),
+)
+NAMES = tuple(signal.name for signal in SIGNALS)
+
+(MAP, SPEED, CURRENT, FLOW, LVP, LVEDP, HR, SBP, DBP, PULSATILITY, TAU, ESE) = range(12)
+LEVEL = 12  # the last column of a state: the level in force
+REQUIRED = (MAP, HR, PULSATILITY)  # a recording without these is no decision problem
+
+LEVELS = (2, 3, 4, 5, 6, 7, 8, 9)
+LOWEST, HIGHEST = LEVELS[0], LEVELS[-1]
+
+SAMPLE_MINUTES = 10.0
+STEPS = 6  # samples in an hour
+HORIZON = 6  # decisions in an episode

@@ -1,0 +1,129 @@
+"""The command line answers wrong input with one sentence and exit code 2."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stepdown import __version__
+from stepdown.__main__ import COMMANDS, main
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "expected a command (simulate, run), got nothing."),
+        ("simulat", "expected a command (simulate, run), got 'simulat'."),
+        ("simulate", "expected --out PATH, got nothing."),
+        ("simulate --out x --patients abc", "--patients: expected a whole number, got 'abc'."),
+        ("simulate --out x --patients 2.5", "--patients: expected a whole number, got '2.5'."),
+        ("simulate --out x --hours long", "--hours: expected a number, got 'long'."),
+        ("simulate --out x --colour red", "Unrecognized options: --colour, red."),
+        (
+            "simulate --out x --preset mild",
+            "invalid choice 'mild' for argument '--preset'; "
+            "expected one of ('guarded', 'benign', 'hidden').",
+        ),
+        ("run --out x", "expected {demo,pocket}, got nothing."),
+        (
+            "run all --out x",
+            "invalid choice 'all' for argument 'preset'; expected one of ('demo', 'pocket').",
+        ),
+    ],
+)
+def test_wrong_words_are_answered_with_one_sentence(words, sentence, capsys):
+    assert main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    first, blank, hint = printed.err.splitlines()
+    assert (first, blank) == (f"stepdown: {sentence}", "")
+    assert hint.startswith("See stepdown ")
+
+
+@pytest.mark.parametrize("columns", ["20", "300"])
+def test_sentences_do_not_depend_on_the_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["simulate", "--out", "x", "--patients", "many"]) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "stepdown: --patients: expected a whole number, got 'many'."
+
+
+def test_values_outside_their_range_write_nothing(tmp_path, capsys):
+    out = tmp_path / "new" / "cohort"
+    assert main(["simulate", "--out", str(out), "--patients", "-3"]) == 2
+    sentence = capsys.readouterr().err
+    assert "patients" in sentence
+    assert "-3" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["run", "pocket"]])
+def test_existing_output_is_refused_and_untouched(command, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("precious")
+    assert main([*command, "--out", str(tmp_path)]) == 2
+    assert "exists; choose another one or remove it" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["run", "pocket"]])
+def test_a_place_that_cannot_be_written_is_refused(command, tmp_path, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    assert main([*command, "--out", str(tmp_path / "file" / "out")]) == 2
+    sentence = capsys.readouterr().err
+    assert sentence.count("\n") == 1
+    assert "Not a directory" in sentence
+
+
+def test_an_interrupt_ends_with_one_line_and_no_files(tmp_path, capsys):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)  # long before the first patient is simulated
+        code = main(["simulate", "--out", str(tmp_path / "out")])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (code, capsys.readouterr().err) == (130, "stepdown: interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_every_option_with_its_default(command, capsys):
+    assert main([command, "--help"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.startswith(f"usage: stepdown {command}")
+    config, _ = COMMANDS[command]
+    assert config.__doc__ in printed.out
+    for name in set(config.__dataclass_fields__) - {"preset"}:
+        assert f"--{name}" in printed.out
+    if command == "simulate":
+        assert "(default: 379)" in printed.out
+
+
+def test_the_overview_names_every_command(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for command, (config, _) in COMMANDS.items():
+        assert f"  {command}" in printed
+        assert config.__doc__ in printed
+
+
+def test_the_installed_command_tells_its_version():
+    script = os.path.join(os.path.dirname(sys.executable), "stepdown")
+    run = subprocess.run([script, "--version"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"stepdown {__version__}\n", "")
+
+
+def test_the_module_runs_without_terminal_and_color(tmp_path):
+    # No UTF-8, no home, no terminal: the sentence is still plain.
+    plain = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "stepdown", "simulate", "--patients", "-", "--out", "x"]
+    run = subprocess.run(words, capture_output=True, env=plain, cwd=tmp_path, check=False)
+    assert run.returncode == 2
+    assert run.stdout == b""
+    expected = b"stepdown: --patients: expected a whole number, got '-'.\n\n"
+    assert run.stderr == expected + b"See stepdown simulate --help.\n"
