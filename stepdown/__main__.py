@@ -140,7 +140,7 @@ def _sentence(box: str) -> str:
         names = [line.strip() for line in body if re.match(r" {5,6}\S", line)]
         return f"expected {' and '.join(names)}, got nothing."
     words = " ".join(line.strip() for line in body).removeprefix("Error parsing ")
-    return words.replace(". Expected", "; expected").rstrip(".") + "."
+    return words.replace(". Expected", "; expected").rstrip(" .") + "."
 
 
 def _is_rule(line: str) -> bool:
@@ -149,11 +149,16 @@ def _is_rule(line: str) -> bool:
 
 def _keep_compiled_programs() -> None:
     """Cache what JAX compiles, as compiling takes longer than running."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return  # JAX reads it by itself
+    try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(home / "stepdown" / "jax"))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        folder = home / "stepdown" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # no home, or a read-only one: slower, not wrong
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _describe(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """A saved thing comes back bit for bit, or not at all."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pickle
@@ -263,12 +264,17 @@ def test_names_cannot_leave_the_folder(tmp_path, name):
 
 
 def test_a_forged_manifest_cannot_point_outside(tmp_path):
+    def seal(body: dict) -> str:  # a forger knows the format
+        return json.dumps(body, indent=2, sort_keys=True) + "\n"
+
     (tmp_path / "secret").write_bytes(b"x")
     write_folder(tmp_path / "out", {"x": b"x"}, kind="k", about={})
-    manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
-    manifest["files"]["../secret"] = manifest["files"].pop("x")
-    (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest, indent=2))
-    with pytest.raises(ArtifactError):
+    body = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
+    body.pop("sha256")
+    body["files"]["../secret"] = body["files"]["x"]
+    digest = hashlib.sha256(seal(body).encode()).hexdigest()
+    (tmp_path / "out" / MANIFEST).write_text(seal(body | {"sha256": digest}))
+    with pytest.raises(ArtifactError, match=r"inside the folder, got '\.\./secret'"):
         check_folder(tmp_path / "out", "k")
 
 

@@ -73,7 +73,7 @@ def simulate_cohort(
     """A cohort as its console recorded it, and the truth behind it."""
     world = world_of(config) if world is None else world
     keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(config.patients))
-    admitted = _in_groups(_admit, (keys,), world)
+    admitted = in_groups(_admit, (keys,), world)
     per_hour = round(1 / world.dt)
     limit = config.hours if config.hours is not None else LONGEST
     ends = np.full(config.patients, limit)
@@ -89,7 +89,7 @@ def simulate_cohort(
     done, whole = 0, int(last_tick.sum())
     for first in range(0, int(last_tick.max()), CHUNK * per_hour):
         rows = jax.tree.map(lambda x: x[active], now)
-        rows, record = _in_groups(_treat, (rows, keys[active]), world, jnp.asarray(first))
+        rows, record = in_groups(_treat, (rows, keys[active]), world, jnp.asarray(first))
         now = jax.tree.map(lambda x, row: _put(x, active, row), now, rows)
         chunks.append((active, record))
         ended, fate = _ending(record, config.hours is None)
@@ -137,23 +137,23 @@ def _recorded(patient, world, key):
     return patient, (jnp.concatenate([signals, ended]), level)
 
 
-_compiled = {name: eqx.filter_jit(function) for name, function in
-             (("_admit", _admit), ("_treat", _treat))}
+def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> PyTree:
+    """Call a function of `size` rows over any number of rows; results on the host.
 
-
-def _in_groups(function, rows: PyTree, *shared) -> PyTree:
-    """Call a function of GROUP rows over any number of rows; results on the host."""
+    The last group is filled up with copies of the last row, so one program serves all.
+    """
     count = len(jax.tree.leaves(rows)[0])
     parts = []
-    for start in range(0, count, GROUP):
-        index = np.minimum(np.arange(start, start + GROUP), count - 1)
-        part = _compiled[function.__name__](*jax.tree.map(lambda x: x[index], rows), *shared)
-        parts.append(jax.tree.map(lambda x: _host(x)[: count - start], part))
+    for start in range(0, count, size):
+        index = np.minimum(np.arange(start, start + size), count - 1)
+        part = _call(function, jax.tree.map(lambda x: x[index], rows), shared)
+        parts.append(jax.tree.map(lambda x: np.asarray(x)[: count - start], part))
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
-def _host(x):
-    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)
+@eqx.filter_jit
+def _call(function, rows, shared):
+    return function(*rows, *shared)
 
 
 def _put(x, index, rows):

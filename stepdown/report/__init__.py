@@ -1,0 +1,1 @@
+"""What a human reads: tables, figures, cards, one page."""

@@ -1,0 +1,128 @@
+"""The simulated patients as a judge: any way of setting levels, played out hour by hour.
+
+Every start carries its patient's own keys, so all deciders meet the same fate (common random
+numbers), and a patient's own team replays exactly what was recorded.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from stepdown.handover import Cohort, Episodes, Policy
+from stepdown.patients.bedside import Patient, World, play_hour, tick, tick_keys
+from stepdown.patients.cohort import GROUP, Latents, in_groups
+from stepdown.signals import HORIZON, LOWEST
+
+Decider = Callable[[Patient, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
+
+
+class Starts(eqx.Module):
+    """Moments at the top of an hour from which episodes begin."""
+
+    patient: Patient  # leaves (n, ...): the truth, which no policy reads
+    state: Float[Array, "n steps 13"]  # the hour before, as recorded
+    key: PRNGKeyArray  # (n,) of the patient
+    tick: Int[Array, " n"]  # the first tick to come
+    row: Int[Array, " n"]  # of the cohort: the unit of any bootstrap
+
+
+class Mode(eqx.Module):
+    """A policy judged by its most probable level."""
+
+    policy: Policy
+
+    def __call__(self, patient, state, key):
+        """Choose from the recorded hour alone."""
+        return jnp.argmax(self.policy(state)) + LOWEST
+
+
+class Sampled(eqx.Module):
+    """A policy judged by drawing its levels."""
+
+    policy: Policy
+
+    def __call__(self, patient, state, key):
+        """Choose from the recorded hour alone."""
+        return jr.categorical(key, self.policy(state)) + LOWEST
+
+
+class OwnTeam(eqx.Module):
+    """The patient's clinicians go on treating, at any tick."""
+
+
+def draw_starts(
+    cohort: Cohort, latents: Latents, count: int, *, hours: int = HORIZON, key: PRNGKeyArray
+) -> Starts:
+    """Random hours of random stays with an hour behind them and `hours` recorded ahead.
+
+    Stays that ended sooner (death, explant) can start up to their last hour: an evaluation
+    goes on where a record stops.
+    """
+    per_hour = round(60 / cohort.minutes)
+    whole = np.asarray(cohort.seen).sum(1) // per_hour
+    pairs = np.array([(row, hour) for row, n in enumerate(whole) for hour in range(1, n)])
+    if len(pairs) == 0:
+        raise ValueError("expected stays of at least two hours, got none. Record longer stays.")
+    chosen = np.asarray(jr.choice(key, len(pairs), (count,), replace=count > len(pairs)))
+    row, hour = pairs[chosen].T
+    course, memory = jax.tree.map(lambda x: x[row, hour], (latents.course, latents.memory))
+    traits, team = jax.tree.map(lambda x: x[row], (latents.patients.traits, latents.patients.clinician))
+    samples = (hour - 1)[:, None] * per_hour + np.arange(per_hour)
+    signals = np.asarray(cohort.signals)[row[:, None], samples]
+    level = np.asarray(cohort.level)[row[:, None], samples]
+    in_force = np.floor(level.mean(1, keepdims=True) + 0.5).repeat(per_hour, 1)
+    return Starts(
+        patient=Patient(traits, course, team, memory),
+        state=np.concatenate([signals, in_force[..., None]], -1).astype(np.float32),
+        key=latents.keys[row],
+        tick=hour * per_hour,
+        row=row,
+    )
+
+
+def play(
+    decider: Decider | OwnTeam, starts: Starts, world: World, hours: int = HORIZON
+) -> Episodes:
+    """Let somebody decide for `hours` hours from every start."""
+    rows = (starts.patient, starts.state, starts.key, starts.tick)
+    return in_groups(_play, rows, decider, world, hours, size=min(GROUP, _fitting(len(starts.row))))
+
+
+def _fitting(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _play(patients, states, keys, ticks, decider, world: World, hours: int) -> Episodes:
+    per_hour = round(1 / world.dt)
+
+    def one(patient, state, key, first):
+        def hour(carry, now):
+            patient, state = carry
+            live_keys = tick_keys(key, now, per_hour)
+            if isinstance(decider, OwnTeam):
+                patient, (signals, levels) = jax.lax.scan(
+                    lambda p, k: tick(p, world, key=k), patient, live_keys
+                )
+                level = jnp.floor(jnp.mean(levels * 1.0) + 0.5).astype(int)
+            else:
+                level = decider(patient, state, jr.fold_in(jr.fold_in(key, now), 1))
+                patient, signals = play_hour(patient, level, world, keys=live_keys)
+            in_force = jnp.full((per_hour, 1), level, signals.dtype)
+            state = jnp.concatenate([signals, in_force], axis=1)
+            return (patient, state), (state, level, patient.course.alive > 0)
+
+        nows = first + per_hour * jnp.arange(hours)
+        _, (later, levels, alive) = jax.lax.scan(hour, (patient, state), nows)
+        before = jnp.round(state[-1, -1]).astype(int)
+        return Episodes(
+            state=jnp.concatenate([state[None], later]),
+            level=jnp.concatenate([before[None], levels]),
+            alive=alive,
+        )
+
+    return jax.vmap(one)(patients, states, keys, ticks)

@@ -1,0 +1,155 @@
+"""Recording faults, on purpose and labelled: what real consoles and exports do to a recording.
+
+A separate layer over a clean cohort, off unless asked for. Every changed value is named by a
+label (patient, samples, signal, kind), and stretches never overlap, so that what finds faults
+can be scored against what was done. Clocks are not touched; an export's clock is the importer's.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from stepdown.handover import Cohort
+from stepdown.signals import (
+    CURRENT,
+    DBP,
+    ESE,
+    LVEDP,
+    LVP,
+    MAP,
+    NAMES,
+    PULSATILITY,
+    SBP,
+    SPEED,
+    TAU,
+)
+
+LV_DERIVED = (LVP, LVEDP, TAU, ESE)  # the console infers these from pressure and motor current
+LV_SHOWN_FROM = 4  # P-level; below it the console shows none of them
+PLACEMENT = (MAP, SBP, DBP, PULSATILITY)  # read off one pressure line
+UNIT_SLIPS = (
+    ((*PLACEMENT, LVP, LVEDP), 0.1333224),  # mmHg written in kPa
+    ((CURRENT,), 1e-3),  # mA written in A
+    ((SPEED,), 1e-3),  # rpm written in thousands
+)
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """How often each fault starts, per patient and day of recording; zero turns it off."""
+
+    gaps: float = 0.5  # nothing was recorded
+    frozen: float = 0.5  # the LV-derived signals repeat their last value
+    missing: float = 0.3  # the LV-derived signals are empty
+    flat: float = 0.2  # the pressure line is flat: its mean stands still, no pulse
+    unit_slips: float = 0.2  # a stretch in another unit
+    hours: float = 1.5  # mean length of a stretch
+    hide_low: bool = True  # no LV-derived signals below P-4, as on the console
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One signal that was changed over a stretch of samples, both ends included."""
+
+    patient: str
+    first: int  # sample on the cohort's grid
+    last: int
+    signal: str  # of signals.NAMES, or "all" where the sample itself is gone
+    kind: str
+
+
+def corrupt(
+    cohort: Cohort, config: FaultConfig, *, key: PRNGKeyArray
+) -> tuple[Cohort, tuple[Fault, ...]]:
+    """A copy of the cohort with faults, and a label for everything that was changed."""
+    draw = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())  # host loops, few events
+    signals, seen = np.array(cohort.signals), np.array(cohort.seen)
+    level = np.array(cohort.level)
+    faults: list[Fault] = []
+    for row, patient in enumerate(cohort.patient):
+        for kind, where in _plan(seen[row], level[row], cohort.minutes, config, draw):
+            before = signals[row].copy()
+            signals[row] = _damage(before, kind, where, draw)
+            if kind == "gap":
+                seen[row] &= ~where
+                faults += [Fault(patient, *run, "all", kind) for run in _runs(where)]
+            else:
+                faults += _labels(patient, kind, before, signals[row])
+    damaged = Cohort(
+        signals=jnp.asarray(signals),
+        level=jnp.asarray(np.where(seen, level, 0)),
+        seen=jnp.asarray(seen),
+        patient=cohort.patient,
+        minutes=cohort.minutes,
+        role=cohort.role,
+    )
+    return damaged, tuple(faults)
+
+
+def _plan(seen, level, minutes: float, config: FaultConfig, draw: np.random.Generator):
+    """Kinds with the samples they strike: what is hidden by level, then stretches by chance.
+
+    Gaps come first, so that no other label speaks of a sample that is not there; a stretch that
+    would touch an earlier one is left out.
+    """
+    stretches, free = [], seen.copy()
+    for kind in ("gaps", "frozen", "missing", "flat", "unit_slips"):
+        for _ in range(draw.poisson(getattr(config, kind) * seen.sum() * minutes / 1440)):
+            length = 1 + int(draw.exponential(config.hours * 60 / minutes))
+            where = np.zeros_like(seen)
+            where[(start := int(draw.integers(len(seen)))) : start + length] = True
+            if np.all(free[where]):
+                free &= ~where
+                stretches.append((kind.removesuffix("s"), where))
+    gaps = [stretch for stretch in stretches if stretch[0] == "gap"]
+    recorded = seen & ~np.any([where for _, where in gaps], axis=0) if gaps else seen
+    hidden = recorded & (level < LV_SHOWN_FROM) & config.hide_low
+    return [*gaps, ("hidden", hidden), *stretches[len(gaps) :]]
+
+
+def _damage(signals, kind: str, where, draw: np.random.Generator):
+    """The samples of one patient after one fault."""
+    signals = signals.copy()
+    if kind == "gap":
+        signals[where] = np.nan
+    elif kind in ("hidden", "missing"):
+        signals[np.ix_(where, LV_DERIVED)] = np.nan
+    elif kind == "frozen":
+        for column in LV_DERIVED:
+            shown = where & ~np.isnan(signals[:, column])
+            signals[shown, column] = _last_before(signals[:, column], where)
+    elif kind == "flat":
+        signals[np.ix_(where, (MAP, SBP, DBP))] = _last_before(signals[:, MAP], where)
+        signals[where, PULSATILITY] = 0.0
+    else:
+        columns, factor = UNIT_SLIPS[draw.integers(len(UNIT_SLIPS))]
+        signals[np.ix_(where, columns)] *= np.float32(factor)
+    return signals
+
+
+def _last_before(values, where):
+    """The last known value before a stretch, or its first where nothing came before."""
+    first = int(np.argmax(where))
+    earlier = values[:first][~np.isnan(values[:first])]
+    return earlier[-1] if len(earlier) else values[first]
+
+
+def _labels(patient: str, kind: str, before, after) -> list[Fault]:
+    same = (before == after) | (np.isnan(before) & np.isnan(after))
+    return [
+        Fault(patient, *run, name, kind)
+        for column, name in enumerate(NAMES)
+        for run in _runs(~same[:, column])
+    ]
+
+
+def _runs(mask) -> list[tuple[int, int]]:
+    """First and last index of every run of true values."""
+    edges = np.diff(np.concatenate([[0], mask.astype(int), [0]]))
+    return [
+        (int(first), int(end) - 1)
+        for first, end in zip(np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0], strict=True)
+    ]

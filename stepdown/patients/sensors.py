@@ -1,0 +1,88 @@
+"""What sensors add to a waveform: noise, drift, digits, and labelled artifacts."""
+
+from dataclasses import dataclass
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, Int8, PRNGKeyArray
+
+ARTIFACTS = ("none", "flush", "flat", "dropout")
+DRIFT_SECONDS = 60.0  # correlation time of the drift of the pressure
+
+
+@dataclass(frozen=True)
+class SensorConfig:
+    """Noise as sd, artifacts as counts per hour."""
+
+    pressure_noise: float = 0.7  # mmHg, white
+    pressure_drift: float = 0.3  # mmHg, over a minute or so
+    pressure_digit: float = 0.25  # mmHg
+    current_noise: float = 6.0  # mA, white
+    speed_noise: float = 15.0  # rpm
+    flushes: float = 1.5  # seconds of square high pressure
+    flats: float = 1.5  # seconds of damped pressure
+    dropouts: float = 1.0  # seconds without a sample in any channel
+
+
+def sense(
+    second: Float[np.ndarray, " n"],
+    pressure: Float[np.ndarray, " n"],
+    speed: Float[np.ndarray, " n"],
+    current: Float[np.ndarray, " n"],
+    config: SensorConfig,
+    *,
+    key: PRNGKeyArray,
+) -> tuple[
+    Float[np.ndarray, " n"],
+    Float[np.ndarray, " n"],
+    Float[np.ndarray, " n"],
+    Int8[np.ndarray, " n"],
+]:
+    """Pressure (mmHg), speed (rpm) and current (mA) as recorded, and the label of each sample."""
+    c = config
+    k_noise, k_artifacts = jr.split(key)
+    rng = _generator(k_noise)
+    noise = rng.standard_normal((3, len(second)), np.float32)
+    pressure, artifact = _disturb(second, pressure, c, _generator(k_artifacts))
+    pressure = pressure + c.pressure_noise * noise[0] + c.pressure_drift * _drift(second, rng)
+    pressure = c.pressure_digit * np.round(pressure / c.pressure_digit)
+    speed = np.round(speed + c.speed_noise * noise[1])
+    current = np.round(current + c.current_noise * noise[2])
+    lost = artifact == ARTIFACTS.index("dropout")
+    kept = [np.where(lost, np.nan, x).astype(np.float32) for x in (pressure, speed, current)]
+    return kept[0], kept[1], kept[2], artifact
+
+
+def _generator(key: PRNGKeyArray) -> np.random.Generator:
+    """NumPy's generator, since samples come in any number and need no compiled program."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+
+
+def _drift(second, rng) -> np.ndarray:
+    """A slow wandering of unit variance."""
+    knots = np.arange(second[0], second[-1] + 20.0, 10.0)
+    keep = np.exp(-10.0 / DRIFT_SECONDS)
+    kernel = np.sqrt(1 - keep**2) * keep ** np.arange(40)
+    white = rng.standard_normal(len(knots) + 39)
+    return np.interp(second, knots, np.convolve(white, kernel, mode="valid"))
+
+
+def _disturb(second, pressure, config: SensorConfig, rng):
+    """Put in flushes, flat stretches and dropouts at random times."""
+    pressure = np.array(pressure, float)
+    artifact = np.zeros(len(second), np.int8)
+    hours = (second[-1] - second[0]) / 3600
+    plan = (("flush", config.flushes, 1, 4), ("flat", config.flats, 3, 12))
+    for name, rate, shortest, longest in (*plan, ("dropout", config.dropouts, 2, 20)):
+        count = rng.poisson(rate * hours)
+        starts = rng.uniform(second[0], second[-1], count)
+        ends = starts + rng.uniform(shortest, longest, count)
+        heights = rng.uniform(240.0, 300.0, count)
+        for start, end, height in zip(starts, ends, heights, strict=True):
+            part = slice(*np.searchsorted(second, (start, end)))
+            artifact[part] = ARTIFACTS.index(name)
+            if name == "flush":
+                pressure[part] = height
+            if name == "flat":
+                pressure[part] += 0.9 * (pressure[part].mean() - pressure[part])
+    return pressure, artifact

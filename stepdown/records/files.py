@@ -1,0 +1,237 @@
+"""Cohorts as files: one Parquet table of seen samples, and the truth behind it, kept apart.
+
+`cohort.parquet` has one row per seen sample; a gap is a missing row. `latents.safetensors` holds
+what no bedside knows. It exists to judge policies: nothing that fits or chooses may read it.
+The same cohort gives the same bytes. Writing goes through `artifacts.write_folder`, reading a
+folder verifies its manifest first.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import polars as pl
+import safetensors.numpy
+
+from stepdown.artifacts import ArtifactError, arrays_from_bytes, load_config
+from stepdown.handover import Cohort
+from stepdown.patients.bedside import admit
+from stepdown.patients.cohort import CohortConfig, Latents, world_of
+from stepdown.patients.faults import Fault
+from stepdown.signals import HIGHEST, LOWEST, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS
+
+KIND = "cohort"
+COHORT, LATENTS, FAULTS = "cohort.parquet", "latents.safetensors", "faults.parquet"
+JUDGING_ONLY = "for judging only: nothing that fits or chooses may read this file"
+
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "patient": pl.String,
+    "minute": pl.Float64,
+    **dict.fromkeys(NAMES, pl.Float32),
+    "level": pl.Int32,
+}
+WAVEFORM = ("second", "placement", "speed", "current")
+_LONGEST = 100 * 24 * 60.0  # min; more is a calendar date or another unit
+
+
+def cohort_table(cohort: Cohort) -> pl.DataFrame:
+    """The seen samples, patient by patient; minutes count from the start of support."""
+    row, step = np.nonzero(np.asarray(cohort.seen))
+    signals = np.asarray(cohort.signals)[row, step]
+    data = {
+        "patient": np.asarray(cohort.patient)[row],
+        "minute": step * float(cohort.minutes),
+        **{name: signals[:, i] for i, name in enumerate(NAMES)},
+        "level": np.asarray(cohort.level)[row, step],
+    }
+    return pl.DataFrame(data, schema_overrides=COLUMNS)
+
+
+def waveform_table(recording: Mapping[str, np.ndarray]) -> pl.DataFrame:
+    """A 25 Hz recording: seconds, placement pressure in mmHg, speed in rpm, current in mA."""
+    types = {name: pl.Float64 if name == "second" else pl.Float32 for name in WAVEFORM}
+    return pl.DataFrame({name: np.asarray(recording[name]) for name in WAVEFORM}, types)
+
+
+def fault_table(faults: Iterable[Fault]) -> pl.DataFrame:
+    """What the corruption layer did, one row per signal and stretch of samples."""
+    types = {"patient": pl.String, "first": pl.Int32, "last": pl.Int32}
+    schema = types | {"signal": pl.String, "kind": pl.String}
+    return pl.DataFrame([asdict(fault) for fault in faults], schema)
+
+
+def to_parquet(table: pl.DataFrame) -> Callable[[Path], None]:
+    """Who writes this table to a file (for `write_folder`), every time the same bytes."""
+
+    def write(file: Path) -> None:
+        table.write_parquet(file, compression="zstd", compression_level=6, row_group_size=2**18)
+
+    return write
+
+
+def read_cohort(path: Path) -> Cohort:
+    """A cohort from a folder of `stepdown simulate`, verified, or from a bare Parquet file."""
+    minutes = None
+    if path.is_dir():
+        minutes = load_config(path, CohortConfig, kind=KIND).minutes
+        path = path / COHORT
+    table = _read_table(path)
+    _check_columns(table, path)
+    _check_values(table, path)
+    minutes = _interval(table) if minutes is None else minutes
+    return _to_grid(table, minutes, path)
+
+
+def latents_to_bytes(latents: Latents) -> bytes:
+    """Every array of the truth under its path in the tree, in safetensors form."""
+    names, leaves, _ = _named(latents)
+    arrays = [jr.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    plain = {name: np.asarray(x, order="C") for name, x in zip(names, arrays, strict=True)}
+    return safetensors.numpy.save(plain, {"use": JUDGING_ONLY})
+
+
+def read_latents(folder: Path) -> Latents:
+    """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
+    config = load_config(folder, CohortConfig, kind=KIND)
+    saved = arrays_from_bytes((folder / LATENTS).read_bytes())
+    patient = eqx.filter_eval_shape(admit, world_of(config), key=jr.key(0))
+    blank = jax.ShapeDtypeStruct((), jnp.int32)
+    like = Latents(patient, patient.course, patient.memory, jr.key(0), blank)  # pyright: ignore
+    names, leaves, structure = _named(like)
+    if odd := sorted(set(names) ^ set(saved)):
+        raise ArtifactError(
+            f"{folder / LATENTS}: expected the latent state of this version, "
+            f"{odd[0]} does not fit; simulate the cohort again."
+        )
+    found = [_leaf(saved[name], leaf) for name, leaf in zip(names, leaves, strict=True)]
+    return jax.tree.unflatten(structure, found)
+
+
+def _leaf(saved: np.ndarray, like: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
+    return jr.wrap_key_data(jnp.asarray(saved)) if _is_key(like) else jnp.asarray(saved)
+
+
+def _is_key(leaf: jax.Array | jax.ShapeDtypeStruct) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _named(tree: Latents) -> tuple[list[str], list, jax.tree_util.PyTreeDef]:
+    flat, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
+    return names, [leaf for _, leaf in flat], structure
+
+
+def _read_table(path: Path) -> pl.DataFrame:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected a cohort folder or a Parquet file, found none; check the path."
+        )
+    try:
+        return pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise ArtifactError(
+            f"{path}: expected a Parquet table, got something else; export the cohort again."
+        ) from error
+
+
+def _check_columns(table: pl.DataFrame, path: Path) -> None:
+    for name in [name for name in COLUMNS if name not in table.columns]:
+        raise ArtifactError(f"{path}: expected a column {name!r}, which is missing; add it.")
+    for name in [name for name in table.columns if name not in COLUMNS]:
+        raise ArtifactError(f"{path}: expected no column {name!r}; rename or remove it.")
+    for name, kind in COLUMNS.items():
+        if table.schema[name] != kind:
+            raise ArtifactError(
+                f"{path}: expected column {name!r} as {kind.__name__}, "
+                f"got {table.schema[name]}; convert it."
+            )
+    if table.height == 0:
+        raise ArtifactError(f"{path}: expected samples, got an empty table; export it again.")
+
+
+def _check_values(table: pl.DataFrame, path: Path) -> None:
+    for name in ("patient", "minute", "level"):
+        if count := table[name].null_count():
+            raise ArtifactError(f"{path}: expected {name!r} in every row, {count} lack it.")
+    minute = table["minute"].to_numpy()
+    if not np.all((minute >= 0) & (minute <= _LONGEST)):
+        odd = minute[~((minute >= 0) & (minute <= _LONGEST))][0]
+        raise ArtifactError(
+            f"{path}: expected minutes since the start of support, got {odd:g}; "
+            "subtract the start of each stay."
+        )
+    level = table["level"].to_numpy()
+    if not np.all((level >= LOWEST) & (level <= HIGHEST)):
+        odd = level[(level < LOWEST) | (level > HIGHEST)][0]
+        raise ArtifactError(
+            f"{path}: expected levels {LOWEST} to {HIGHEST}, got {odd}; "
+            "end the stay before the pump is off."
+        )
+    for index in range(len(SIGNALS)):
+        _check_signal(table, index, path)
+
+
+def _check_signal(table: pl.DataFrame, index: int, path: Path) -> None:
+    """Refuse infinite values, and a column whose bulk cannot be in our unit.
+
+    The median is asked, not every value: a glitch is for cleaning, a wrong unit is for the author.
+    """
+    signal = SIGNALS[index]
+    values = table[signal.name].to_numpy()
+    if np.any(np.isinf(values)):
+        raise ArtifactError(
+            f"{path}: expected finite {signal.name!r}, got infinity; leave it empty."
+        )
+    known = values[~np.isnan(values)]
+    if not len(known) and index in REQUIRED:
+        raise ArtifactError(
+            f"{path}: expected values in {signal.name!r}, got none; it cannot be done without."
+        )
+    low, high = signal.soft
+    if len(known) and not low <= np.median(known) <= high:
+        raise ArtifactError(
+            f"{path}: expected {signal.name!r} in {signal.unit}, mostly {low:g} to {high:g}, "
+            f"got a median of {np.median(known):g}; convert the unit."
+        )
+
+
+def _interval(table: pl.DataFrame) -> float:
+    """The shortest time between two samples of a stay, min."""
+    steps = table.sort("patient", "minute")["minute"].diff().over(table.sort("patient")["patient"])
+    positive = steps.filter(steps > 0)
+    return float(positive.min()) if len(positive) else SAMPLE_MINUTES  # type: ignore[arg-type]
+
+
+def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:
+    names = table["patient"].unique(maintain_order=True).to_list()
+    number = {name: i for i, name in enumerate(names)}
+    row = np.array([number[name] for name in table["patient"]])
+    exact = table["minute"].to_numpy() / minutes
+    step = np.rint(exact).astype(int)
+    if np.any(np.abs(exact - step) > 1e-3):
+        odd = table["minute"].to_numpy()[np.abs(exact - step) > 1e-3][0]
+        raise ArtifactError(
+            f"{path}: expected one sample every {minutes:g} min, got one at minute {odd:g}; "
+            "resample to a regular grid."
+        )
+    shape = (len(names), int(step.max()) + 1)
+    seen = np.zeros(shape, bool)
+    seen[row, step] = True
+    if seen.sum() < table.height:
+        raise ArtifactError(f"{path}: expected one row per patient and minute; remove duplicates.")
+    signals = np.full((*shape, len(NAMES)), np.nan, np.float32)
+    signals[row, step] = table.select(NAMES).to_numpy()
+    level = np.zeros(shape, np.int32)
+    level[row, step] = table["level"].to_numpy()
+    return Cohort(
+        signals=jnp.asarray(signals),
+        level=jnp.asarray(level),
+        seen=jnp.asarray(seen),
+        patient=tuple(names),
+        minutes=float(minutes),
+    )

@@ -1,0 +1,236 @@
+"""Our cohort beside the real one: every published aggregate, ours, the distance, the bar.
+
+The real recordings are private. Their authors published moments with the CORMPO paper, and the
+small sample beside their code gives aggregates by level and in time; no row of it is used here.
+Tau was not published. Hours are full hours of six samples, ten minutes apart; a finer cohort is
+thinned to that first.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from stepdown.handover import Cohort
+from stepdown.problem.clinical import (
+    PAPER,
+    STRICT_LIMITS,
+    raw_reward,
+    stable_by_gradient,
+    stable_by_limits,
+)
+from stepdown.signals import LEVELS, NAMES, SAMPLE_MINUTES, SIGNALS, STEPS
+
+SOURCE = "aggregates of 379 real stays, published with CORMPO"
+
+# mean and standard deviation over all hours
+MOMENTS = {
+    "map": (73.87, 12.01),
+    "speed": (40_363.0, 4_378.0),
+    "current": (643.8, 164.8),
+    "flow": (2.96, 0.56),
+    "lvp": (39.34, 17.62),
+    "lvedp": (9.46, 18.08),  # an estimate; it goes negative
+    "hr": (86.61, 18.89),
+    "sbp": (91.98, 17.96),
+    "dbp": (61.15, 11.08),
+    "pulsatility": (30.83, 15.02),
+    "ese": (0.617, 0.206),
+    "level": (6.42, 1.98),
+    "reward": (-1.70, 2.66),  # raw, before normalizing
+}
+# correlation with the sample before, ten minutes ago
+LAG_ONE = {"map": 0.956, "hr": 0.969, "pulsatility": 0.975, "flow": 0.995, "lvedp": 0.986}
+CORRELATIONS = {
+    ("map", "sbp"): 0.89,
+    ("map", "dbp"): 0.93,
+    ("map", "pulsatility"): 0.33,
+    ("map", "lvp"): 0.58,
+    ("lvp", "lvedp"): 0.79,
+    ("level", "current"): 0.98,
+    ("level", "flow"): 0.91,
+    ("level", "map"): -0.07,
+    ("level", "pulsatility"): -0.25,
+    ("hr", "map"): 0.03,
+    ("ese", "map"): 0.44,
+}
+# mean over samples at P2..P9
+BY_LEVEL = {
+    "flow": (1.93, 1.96, 2.32, 2.47, 2.76, 3.12, 3.43, 3.60),
+    "current": (331.0, 381.0, 441.0, 502.0, 576.0, 697.0, 781.0, 862.0),
+}
+# shares of hours, in percent
+STABLE = {"limits, pulsatility 20": 62.5, "limits, pulsatility 10": 79.5, "gradient": 72.5}
+UNCHANGED = 90.0  # from one hour to the next
+LEVEL_SHARES = (6.0, 4.0, 11.0, 7.0, 16.0, 17.0, 20.0, 19.0)  # of samples at P2..P9
+STAY_HOURS = 65.5
+
+MEAN_BAR, SD_BAR, LAG_BAR, CORRELATION_BAR = 0.15, 20.0, 0.03, 0.15  # sd, %, r, r
+STABLE_BAR, UNCHANGED_BAR, BY_LEVEL_BAR = 8.0, 5.0, 3.0  # points, points, %
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of our cohort beside the published one."""
+
+    group: str
+    what: str
+    unit: str
+    ours: float
+    published: float
+    difference: float  # in the unit of the bar
+    scale: str  # that unit: sd, %, r, points
+    bar: float | None  # largest difference allowed; None where the number is only shown
+
+    @property
+    def within(self) -> bool | None:
+        """Whether the bar is kept; a number that could not be computed keeps none."""
+        return None if self.bar is None else bool(abs(self.difference) <= self.bar)
+
+
+def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
+    """Every published number beside ours."""
+    cohort = _every_ten_minutes(cohort)
+    hours = _measure_hours(cohort)
+    seen = np.asarray(cohort.seen)
+    samples = {name: np.asarray(cohort.signals)[..., i][seen] for i, name in enumerate(NAMES)}
+    samples["level"] = np.asarray(cohort.level)[seen].astype(float)
+    samples["reward"] = hours["reward"]
+    return (
+        *_moments(samples),
+        *_dynamics(cohort, samples),
+        *_decisions(hours),
+        *_by_level(samples),
+        *_shown(samples, seen),
+    )
+
+
+def hourly(cohort: Cohort) -> dict[str, np.ndarray]:
+    """Reward, rounded level and stability of every full hour; one flat array each."""
+    return _measure_hours(_every_ten_minutes(cohort))
+
+
+def _every_ten_minutes(cohort: Cohort) -> Cohort:
+    every = round(SAMPLE_MINUTES / cohort.minutes)
+    if every == 1:
+        return cohort
+    return Cohort(
+        signals=cohort.signals[:, ::every],
+        level=cohort.level[:, ::every],
+        seen=cohort.seen[:, ::every],
+        patient=cohort.patient,
+        minutes=SAMPLE_MINUTES,
+        role=cohort.role,
+    )
+
+
+def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
+    patients, steps = cohort.seen.shape
+    count = steps // STEPS
+    shape = (patients, count, STEPS)
+    full = np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape).all(-1)
+    levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
+    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, len(NAMES))
+    states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
+    reward, strict, limits, gradient = jax.device_get(_score_hours(jnp.asarray(states)))
+    level = np.floor(levels.mean(-1) + 0.5)
+    follows = full[:, 1:] & full[:, :-1]
+    return {
+        "reward": reward,
+        "level": level[full],
+        "change": (level[:, 1:] - level[:, :-1])[follows],
+        "limits, pulsatility 20": strict,
+        "limits, pulsatility 10": limits,
+        "gradient": gradient,
+    }
+
+
+@jax.jit
+def _score_hours(
+    states: Float[jax.Array, "n steps 13"],
+) -> tuple[Float[jax.Array, " n"], *tuple[Bool[jax.Array, " n"], ...]]:
+    def one(state):
+        return (
+            raw_reward(state),
+            stable_by_limits(state, STRICT_LIMITS),
+            stable_by_limits(state, PAPER),
+            stable_by_gradient(state, PAPER),
+        )
+
+    return jax.vmap(one)(states)
+
+
+def _moments(samples: dict[str, np.ndarray]) -> Iterable[Row]:
+    units = {signal.name: signal.unit for signal in SIGNALS} | {"level": "P", "reward": ""}
+    for name, (mean, sd) in MOMENTS.items():
+        ours = float(np.nanmean(samples[name], dtype=float))
+        distance = (ours - mean) / sd
+        yield Row("mean", name, units[name], ours, mean, distance, "sd", MEAN_BAR)
+    for name, (_, sd) in MOMENTS.items():
+        ours = float(np.nanstd(samples[name], dtype=float))
+        distance = 100 * (ours - sd) / sd
+        yield Row("standard deviation", name, units[name], ours, sd, distance, "%", SD_BAR)
+
+
+def _dynamics(cohort: Cohort, samples: dict[str, np.ndarray]) -> Iterable[Row]:
+    seen, signals = np.asarray(cohort.seen), np.asarray(cohort.signals)
+    pairs = seen[:, 1:] & seen[:, :-1]
+    for name, published in LAG_ONE.items():
+        values = signals[..., NAMES.index(name)]
+        ours = _correlation(values[:, :-1][pairs], values[:, 1:][pairs])
+        yield Row("lag-1 correlation", name, "", ours, published, ours - published, "r", LAG_BAR)
+    for (one, other), published in CORRELATIONS.items():
+        ours = _correlation(samples[one], samples[other])
+        distance = ours - published
+        words = f"{one} – {other}"
+        yield Row("correlation", words, "", ours, published, distance, "r", CORRELATION_BAR)
+
+
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+    known = ~(np.isnan(one) | np.isnan(other))
+    one, other = one[known].astype(float), other[known].astype(float)
+    if len(one) < 2 or one.std() == 0 or other.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def _decisions(hours: dict[str, np.ndarray]) -> Iterable[Row]:
+    ours = _percent(hours["change"] == 0)
+    words = ("decisions", "level unchanged over the hour", "%")
+    yield Row(*words, ours, UNCHANGED, ours - UNCHANGED, "points", UNCHANGED_BAR)
+    for name, published in STABLE.items():
+        ours = _percent(hours[name])
+        distance = ours - published
+        yield Row("stable hours", name, "%", ours, published, distance, "points", STABLE_BAR)
+
+
+def _percent(flags: np.ndarray) -> float:
+    return 100 * float(flags.mean()) if flags.size else float("nan")
+
+
+def _by_level(samples: dict[str, np.ndarray]) -> Iterable[Row]:
+    for name, means in BY_LEVEL.items():
+        unit = SIGNALS[NAMES.index(name)].unit
+        for level, published in zip(LEVELS, means, strict=True):
+            values = samples[name][samples["level"] == level]
+            ours = float(np.nanmean(values, dtype=float)) if values.size else float("nan")
+            distance = 100 * (ours - published) / published
+            words = (f"{name} by level", f"P{level}", unit)
+            yield Row(*words, ours, published, distance, "%", BY_LEVEL_BAR)
+
+
+def _shown(samples: dict[str, np.ndarray], seen: Bool[np.ndarray, "patients steps"]) -> list[Row]:
+    """Numbers without a bar: they follow from practice, not from physiology."""
+    rows = []
+    for level, published in zip(LEVELS, LEVEL_SHARES, strict=True):
+        ours = _percent(samples["level"] == level)
+        row = Row(
+            "share of levels", f"P{level}", "%", ours, published, ours - published, "points", None
+        )
+        rows.append(row)
+    stay = float(seen.sum(1).mean()) * SAMPLE_MINUTES / 60
+    percent = 100 * (stay - STAY_HOURS) / STAY_HOURS
+    return [*rows, Row("record", "mean length", "h", stay, STAY_HOURS, percent, "%", None)]
