@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepdown.handover import Episodes, Scores
-from stepdown.patients.bedside import World, play_hour
+from stepdown.patients.bedside import play_hour
+from stepdown.patients.population import World
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, score_episode
 from stepdown.signals import HIGHEST, LEVEL, LEVELS, LOWEST
 

@@ -1,0 +1,1 @@
+"""A bedside that can be simulated."""

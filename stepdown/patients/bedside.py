@@ -19,16 +19,7 @@ from stepdown.patients.clinicians import (
     first_memory,
 )
 from stepdown.patients.course import Course, live, observe, start_course
-from stepdown.patients.population import Population, Traits, draw_traits
-from stepdown.patients.pump import PumpProfile
-
-
-class World(eqx.Module):
-    """What all patients of a cohort share."""
-
-    population: Population
-    profile: PumpProfile
-    dt: float = eqx.field(static=True, default=1 / 6)  # h, one tick
+from stepdown.patients.population import Traits, World, draw_traits
 
 
 class Patient(eqx.Module):
@@ -46,8 +37,8 @@ def admit(world: World, *, key: PRNGKeyArray) -> Patient:
     traits = draw_traits(world.population, key=k_traits)
     clinician = draw_clinician(world.population, key=k_team)
     level = clinician.first_level
-    course = start_course(traits, level, world.population, world.profile, key=k_course)
-    seen = observe(course, traits, level, world.population, world.profile, key=k_look)
+    course = start_course(traits, level, world, key=k_course)
+    seen = observe(course, traits, level, world, key=k_look)
     return Patient(traits, course, clinician, first_memory(clinician, seen))
 
 
@@ -56,19 +47,11 @@ def tick(
 ) -> tuple[Patient, tuple[Float[Array, " 12"], Int[Array, ""]]]:
     """One tick under the level in force; then the patient's team looks and decides."""
     k_live, k_team = jr.split(key)
+    k_reading, k_decide = jr.split(k_team)
     level = patient.memory.level
     course, signals = _live_and_look(patient, level, world, key=k_live)
-    memory = decide(
-        patient.memory,
-        patient.clinician,
-        signals,
-        course.recovery,
-        course.hours,
-        world.population,
-        world.profile,
-        world.dt,
-        key=k_team,
-    )
+    reading = course.recovery + 0.10 * jr.normal(k_reading)  # as by echo; used only with insight
+    memory = decide(patient.memory, patient.clinician, signals, reading, world, key=k_decide)
     return Patient(patient.traits, course, patient.clinician, memory), (signals, level)
 
 
@@ -89,9 +72,8 @@ def play_hour(
 
 def _live_and_look(patient, level, world, *, key):
     k_live, k_look = jr.split(key)
-    w, traits = world, patient.traits
-    course = live(patient.course, traits, level, w.population, w.profile, w.dt, key=k_live)
-    return course, observe(course, traits, level, w.population, w.profile, key=k_look)
+    course = live(patient.course, patient.traits, level, world, key=k_live)
+    return course, observe(course, patient.traits, level, world, key=k_look)
 
 
 def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> PRNGKeyArray:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from stepdown.patients.population import Population
-from stepdown.patients.pump import PumpProfile, pump_flow
+from stepdown.patients.population import Population, World
+from stepdown.patients.pump import pump_flow
 from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, MAP, PULSATILITY
 
 # style:         protocol cautious brisk erratic
@@ -47,6 +47,7 @@ class Memory(eqx.Module):
     """What the team carries from tick to tick."""
 
     level: Int[Array, ""]  # for the coming tick
+    hours: Float[Array, ""]  # since the start of support
     unchanged: Float[Array, ""]  # h since the last change
     map_now: Float[Array, ""]  # over about 15 min
     map_hour: Float[Array, ""]  # over about an hour
@@ -81,6 +82,7 @@ def first_memory(clinician: Clinician, observation: Float[Array, " 12"]) -> Memo
     zero = jnp.zeros(())
     return Memory(
         level=clinician.first_level,
+        hours=zero,
         unchanged=zero,
         map_now=observation[MAP],
         map_hour=observation[MAP],
@@ -96,75 +98,80 @@ def decide(
     memory: Memory,
     clinician: Clinician,
     observation: Float[Array, " 12"],
-    recovery: Float[Array, ""],
-    hours: Float[Array, ""],
-    population: Population,
-    profile: PumpProfile,
-    dt: float,
+    reading: Float[Array, ""],
+    world: World,
     *,
     key: PRNGKeyArray,
 ) -> Memory:
     """Look at the console and set the level of the coming tick."""
-    p, c = population, clinician
-    k_uniform, k_normal = jr.split(key)
-    u, z = jr.uniform(k_uniform, (12,)), jr.normal(k_normal, (1,))
+    c, dt = clinician, world.dt
+    u = jr.uniform(key, (12,))
     m = _look(memory, observation, dt)
-    level, style = m.level, c.style
-    on_hour = jnp.floor(hours + dt / 2) > jnp.floor(hours - dt / 2)
-    night = jnp.where((jnp.mod(c.clock + hours, 24.0) < 7.0), 0.35, 1.0)
-    reading = recovery + 0.10 * z[0]
-    trust = 1 - p.insight + 2 * p.insight * jax.nn.sigmoid((reading - 0.5) / 0.06)
-
-    def chance(i, probability):
-        return on_hour & (u[i] < probability)
-
-    calm = (
-        (m.map_hour > c.map_ready)
-        & (m.pulsatility_hour > c.pulsatility_ready)
-        & (m.rate_hour < c.rate_ready)
-    )
-    # the pump pulls more than the ventricle holds: flow below what this pressure explains
-    expected = pump_flow(profile, level, 0.6 * observation[MAP])
-    starved = observation[FLOW] < 0.72 * expected
-
-    size = STEP_SIZE[style] + jnp.where((style == 3) & (u[0] < 0.2), 1, 0)
-    rested = (hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
-    step = p.weaning_pace * STEP_CHANCE[style] * night * trust
-    sideways = jnp.array([-2, -1, -1, 1, 1, 2])[(u[1] * 6).astype(int)]
-
-    # later lines outrank earlier ones
-    goal = level
-    goal = jnp.where(chance(2, p.restlessness * RESTLESS[style]), level + sideways, goal)
-    giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != 3)
-    goal = jnp.where(chance(3, p.oversupport * night) & giving_way, level - 1, goal)
-    # the highest level is meant for hours, not days
-    relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
-    goal = jnp.where(chance(11, 0.20) & relaxing, level - 1, goal)
-    ready = calm & rested & (level > c.floor)
-    goal = jnp.where(chance(4, step) & ready, jnp.maximum(level - size, c.floor), goal)
-    testing = chance(5, 0.012 * trust) & calm & (level > 4)
-    goal = jnp.where(testing, 3, goal)
-    goal = jnp.where(chance(6, 0.4) & starved, level - 1, goal)
-    sinking = (m.map_hour < 64) | (p.insight * u[7] > 2.5 * reading + 0.25)
-    goal = jnp.where(chance(8, 0.25 * p.rescue) & sinking, level + 1, goal)
-    tested = on_hour & (m.test_from > 0)
-    goal = jnp.where(tested, m.test_from, goal)
+    on_hour = jnp.floor(m.hours + dt / 2) > jnp.floor(m.hours - dt / 2)
+    routine, tested = _routine(m, c, observation, reading, world, u)
+    goal = jnp.where(on_hour, routine, m.level)
     low = (m.map_now < 60) & (m.unchanged >= 0.3)
-    rescued = low & (u[9] < 1 - jnp.exp(-p.rescue * RESCUE_RATE[style] * dt))
-    goal = jnp.where(rescued, level + RESCUE_SIZE[style], goal)
+    rate = world.population.rescue * RESCUE_RATE[c.style]
+    rescued = low & (u[9] < 1 - jnp.exp(-rate * dt))
+    goal = jnp.where(rescued, m.level + RESCUE_SIZE[c.style], goal)
     goal = jnp.clip(goal, LOWEST, HIGHEST)
 
-    at_floor = (level <= c.floor) & (m.stable >= c.explant_hours)
+    at_floor = (m.level <= c.floor) & (m.stable >= c.explant_hours)
+    testing = on_hour & tested & ~rescued
     return eqx.tree_at(
         lambda x: (x.level, x.unchanged, x.test_from, x.explanted),
         m,
         (
             goal,
-            jnp.where(goal == level, m.unchanged, 0.0),
-            jnp.where(testing & (goal == 3), level, jnp.where(tested, 0, m.test_from)),
-            m.explanted | (chance(10, 0.35) & at_floor),
+            jnp.where(goal == m.level, m.unchanged, 0.0),
+            jnp.where(testing, m.level, jnp.where(on_hour, 0, m.test_from)),
+            m.explanted | (on_hour & at_floor & (u[10] < 0.35)),
         ),
     )
+
+
+def _routine(memory, clinician, observation, reading, world: World, u):
+    """The hourly round: where the level should go, and whether that is a turn-down test."""
+    p, m, c = world.population, memory, clinician
+    level, style = m.level, c.style
+    night = jnp.where(jnp.mod(c.clock + m.hours, 24.0) < 7.0, 0.35, 1.0)
+    trust = 1 - p.insight + 2 * p.insight * jax.nn.sigmoid((reading - 0.5) / 0.06)
+    calm = (
+        (m.map_hour > c.map_ready)
+        & (m.pulsatility_hour > c.pulsatility_ready)
+        & (m.rate_hour < c.rate_ready)
+    )
+    rested = (m.hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
+    size = STEP_SIZE[style] + jnp.where((style == 3) & (u[0] < 0.2), 1, 0)
+    sideways = jnp.array([-2, -1, -1, 1, 1, 2])[(u[1] * 6).astype(int)]
+    giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != 3)
+    # the highest level is meant for hours, not days
+    relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
+    tested = calm & (level > 4) & (u[5] < 0.012 * trust)
+    # the pump pulls more than the ventricle holds: flow below what this pressure explains
+    starved = observation[FLOW] < 0.72 * pump_flow(world.profile, level, 0.6 * observation[MAP])
+    sinking = (m.map_hour < 64) | (p.insight * u[7] > 2.5 * reading + 0.25)
+
+    later_lines_outrank_earlier_ones = (
+        (u[2] < p.restlessness * RESTLESS[style], level + sideways),
+        (giving_way & (u[3] < p.oversupport * night), level - 1),
+        (relaxing & (u[11] < 0.20), level - 1),
+        (
+            calm
+            & rested
+            & (level > c.floor)
+            & (u[4] < p.weaning_pace * STEP_CHANCE[style] * night * trust),
+            jnp.maximum(level - size, c.floor),
+        ),
+        (tested, 3),
+        (starved & (u[6] < 0.4), level - 1),
+        (sinking & (u[8] < 0.25 * p.rescue), level + 1),
+        (m.test_from > 0, m.test_from),
+    )
+    goal = level
+    for wanted, where in later_lines_outrank_earlier_ones:
+        goal = jnp.where(wanted, where, goal)
+    return goal, tested & (goal == 3) & (m.test_from == 0)
 
 
 def _look(memory: Memory, observation: Float[Array, " 12"], dt) -> Memory:
@@ -175,6 +182,7 @@ def _look(memory: Memory, observation: Float[Array, " 12"], dt) -> Memory:
     good = (map_hour > 65) & (pulsatility > 15)
     return Memory(
         level=m.level,
+        hours=m.hours + dt,
         unchanged=m.unchanged + dt,
         map_now=m.map_now + fast * (observation[MAP] - m.map_now),
         map_hour=map_hour,

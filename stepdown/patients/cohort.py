@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import Patient, World, admit, tick, tick_keys
+from stepdown.patients.bedside import Patient, admit, tick, tick_keys
 from stepdown.patients.clinicians import Memory
 from stepdown.patients.course import Course
-from stepdown.patients.population import PresetName, preset
+from stepdown.patients.population import PresetName, World, preset
 from stepdown.patients.pump import load_profile
 
 GROUP = 256  # patients in one compiled call
@@ -34,7 +34,7 @@ class CohortConfig:
     patients: int = 379
     preset: PresetName = "guarded"
     profile: str = "cp"
-    hours: float | None = None  # every stay exactly this long; None: until explant, death, transfer
+    hours: float | None = None  # on support unless the patient dies; None: until explant too
     minutes: float = 10.0  # between two samples
 
     def __post_init__(self):
@@ -74,38 +74,36 @@ def simulate_cohort(
     world = world_of(config) if world is None else world
     keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(config.patients))
     admitted = in_groups(_admit, (keys,), world)
-    per_hour = round(1 / world.dt)
-    limit = config.hours if config.hours is not None else LONGEST
-    ends = np.full(config.patients, limit)
-    if config.hours is None:
-        ends = np.minimum(ends, np.asarray(admitted.traits.stay_hours))
-    last_tick = np.maximum(np.floor(ends * per_hour).astype(int), per_hour)
+    planned = _planned_ticks(admitted, config, world)
+    size = CHUNK * round(1 / world.dt)
 
-    now = admitted
-    active = np.arange(config.patients)
+    now, active, chunks = admitted, np.arange(config.patients), []
     length = np.zeros(config.patients, int)
     outcome = np.zeros(config.patients, int)
-    chunks = []
-    done, whole = 0, int(last_tick.sum())
-    for first in range(0, int(last_tick.max()), CHUNK * per_hour):
-        rows = jax.tree.map(lambda x: x[active], now)
-        rows, record = in_groups(_treat, (rows, keys[active]), world, jnp.asarray(first))
-        now = jax.tree.map(lambda x, row: _put(x, active, row), now, rows)
+    for first in range(0, int(planned.max()), size):
+        rows, record = in_groups(
+            _treat, (_rows(now, active), keys[active]), world, jnp.asarray(first)
+        )
+        now = _put(now, active, rows)
         chunks.append((active, record))
-        ended, fate = _ending(record, config.hours is None)
-        left = last_tick[active] - first
-        stays = np.minimum(ended, left)
-        length[active] = first + np.minimum(stays, CHUNK * per_hour)
-        outcome[active] = np.where(ended <= left, fate, 0) * (ended <= CHUNK * per_hour)
-        done += int(np.minimum(stays, CHUNK * per_hour).sum())
-        whole -= int(np.maximum(left - stays, 0)[ended <= CHUNK * per_hour].sum())
-        watch(done / max(whole, 1))
-        active = active[stays > CHUNK * per_hour]
+        stop, fate = _stops(record, explants=config.hours is None)
+        left = planned[active] - first
+        length[active] = first + np.minimum(np.minimum(stop, left), size)
+        outcome[active] = np.where(stop <= np.minimum(left, size), fate, 0)
+        active = active[np.minimum(stop, left) > size]
+        watch(min((first + size) / planned.max(), 1.0))
         if len(active) == 0:
             break
-    cohort = _join(chunks, length, config)
-    latents = _join_latents(chunks, admitted, keys, outcome)
-    return cohort, latents
+    return _join(chunks, length, config), _join_latents(chunks, admitted, keys, outcome)
+
+
+def _planned_ticks(admitted: Patient, config: CohortConfig, world: World):
+    """When each stay ends if neither explant nor death ends it sooner."""
+    if config.hours is not None:
+        hours = np.full(config.patients, float(config.hours))
+    else:
+        hours = np.clip(np.asarray(admitted.traits.stay_hours), 2.0, LONGEST)
+    return np.floor(hours / world.dt + 1e-6).astype(int)
 
 
 def _admit(keys, world: World) -> Patient:
@@ -146,8 +144,8 @@ def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> P
     parts = []
     for start in range(0, count, size):
         index = np.minimum(np.arange(start, start + size), count - 1)
-        part = _call(function, jax.tree.map(lambda x: x[index], rows), shared)
-        parts.append(jax.tree.map(lambda x: np.asarray(x)[: count - start], part))
+        part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), shared))
+        parts.append(_rows(part, slice(0, count - start)))
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
@@ -156,21 +154,25 @@ def _call(function, rows, shared):
     return function(*rows, *shared)
 
 
-def _put(x, index, rows):
-    x = np.array(x)
-    x[index] = rows
-    return x
+def _rows(tree, index):
+    return jax.tree.map(lambda x: x[index], tree)
 
 
-def _ending(record, natural: bool):
-    """Tick (1-based) at which each stay ended within the chunk, else beyond; and how."""
+def _put(tree, index, rows):
+    def put(x, row):
+        x = np.array(x)
+        x[index] = row
+        return x
+
+    return jax.tree.map(put, tree, rows)
+
+
+def _stops(record, explants: bool):
+    """Tick of the chunk (from 1) with which each stay ends, or one beyond it; and how."""
     flags = record[0][..., 12:].reshape(len(record[0]), -1, 2) > 0
-    if not natural:
-        flags = flags & np.array([False, False])
-    beyond = flags.shape[1] + 1
-    first = np.where(flags.any(1), flags.argmax(1), beyond) + 1  # of explant, of death
-    ended = first.min(1)
-    return ended, np.where(first[:, 1] <= first[:, 0], 2, 1)
+    flags[..., 0] &= explants
+    ticks = np.where(flags.any(1), flags.argmax(1), flags.shape[1]) + 1  # of explant, of death
+    return ticks.min(1), np.where(ticks[:, 1] <= ticks[:, 0], 2, 1)
 
 
 def _join(chunks, length, config: CohortConfig) -> Cohort:

@@ -10,15 +10,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.patients.heart import Beat, Circulation, Volumes, beat, start_volumes
-from stepdown.patients.population import Population, Traits
+from stepdown.patients.population import Population, Traits, World
 from stepdown.patients.pump import PumpProfile, motor_current
 from stepdown.signals import LOWEST
 
 BEATS = 10  # from a warm start this settles MAP within 0.1-0.3 mmHg
-DEADLY_MAP, DEADLY_HOURS = 40.0, 1.0
+DEATH_RATE = 0.5  # 1/h in profound shock; half of it at this pressure, little 8 mmHg above
+DEADLY_MAP, DEADLY_WIDTH = 42.0, 2.5
 
 
 class Course(eqx.Module):
@@ -36,7 +37,6 @@ class Course(eqx.Module):
     migrated: Float[Array, ""]  # 0 or 1
     relapsing: Float[Array, ""]  # recovery still to be lost
     reflex: Float[Array, ""]  # mmHg below the set point, lagged
-    low_hours: Float[Array, ""]  # h with MAP below the deadly line
     alive: Float[Array, ""]  # 0 or 1
     hours: Float[Array, ""]  # since the start of support
     volumes: Volumes
@@ -51,14 +51,10 @@ class Course(eqx.Module):
 
 
 def start_course(
-    traits: Traits,
-    level: Int[Array, ""],
-    population: Population,
-    profile: PumpProfile,
-    *,
-    key: PRNGKeyArray,
+    traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
 ) -> Course:
     """The patient as support begins, settled over 60 beats."""
+    population = world.population
     zero = jnp.zeros(())
     z = jr.normal(key, (8,))
     blank = Beat(*([zero] * len(Beat.__dataclass_fields__)))
@@ -75,7 +71,6 @@ def start_course(
         migrated=zero,
         relapsing=zero,
         reflex=zero,
-        low_hours=zero,
         alive=zero + 1.0,
         hours=zero,
         volumes=start_volumes(traits.blood_volume),
@@ -88,33 +83,23 @@ def start_course(
         elastance_noise=zero,
     )
     circulation = circulation_of(course, traits, population)
-    volumes, last = _beats(course.volumes, circulation, level, profile, 60)
+    volumes, last = _beats(course.volumes, circulation, level, world.profile, 60)
     return eqx.tree_at(lambda c: (c.volumes, c.beat), course, (volumes, last))
 
 
 def live(
-    course: Course,
-    traits: Traits,
-    level: Int[Array, ""],
-    population: Population,
-    profile: PumpProfile,
-    dt: float,
-    *,
-    key: PRNGKeyArray,
+    course: Course, traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
 ) -> Course:
-    """One tick of `dt` hours under a level; a dead patient stays as they are."""
+    """One tick under a level; a dead patient stays as they are."""
+    population, dt = world.population, world.dt
     k_slow, k_noise = jr.split(key)
     course = _noise(course, population, dt, key=k_noise)
     now = _slow(course, traits, population, dt, key=k_slow)
     circulation = circulation_of(now, traits, population)
     excess = circulation.blood_volume - now.volumes.total()  # given, lost, or rounding
     volumes = eqx.tree_at(lambda v: v.veins, now.volumes, now.volumes.veins + excess)
-    volumes, last = _beats(volumes, circulation, level, profile, BEATS)
-    low = jnp.where(last.map < DEADLY_MAP, now.low_hours + dt, 0.0)
-    alive = now.alive * (low < DEADLY_HOURS)
-    now = eqx.tree_at(
-        lambda c: (c.volumes, c.beat, c.low_hours, c.alive), now, (volumes, last, low, alive)
-    )
+    volumes, last = _beats(volumes, circulation, level, world.profile, BEATS)
+    now = eqx.tree_at(lambda c: (c.volumes, c.beat), now, (volumes, last))
     return jax.tree.map(lambda new, old: jnp.where(course.alive > 0, new, old), now, course)
 
 
@@ -175,7 +160,7 @@ def _slow(course: Course, traits: Traits, population: Population, dt, *, key) ->
     """Everything but the beat, moved by `dt` hours."""
     p, c, b = population, course, course.beat
     k_normal, k_uniform = jr.split(key)
-    z, u = jr.normal(k_normal, (5,)), jr.uniform(k_uniform, (10,))
+    z, u = jr.normal(k_normal, (5,)), jr.uniform(k_uniform, (11,))
 
     def happens(i, rate):
         return u[i] < 1 - jnp.exp(-rate * dt)
@@ -210,7 +195,10 @@ def _slow(course: Course, traits: Traits, population: Population, dt, *, key) ->
     slips, back = happens(8, 1 / 90), happens(9, 1 / 5)
     migrated = jnp.where(c.migrated > 0, 1.0 - back, slips * 1.0)
 
+    dies = happens(10, DEATH_RATE * jax.nn.sigmoid((DEADLY_MAP - b.map) / DEADLY_WIDTH))
+
     new = {
+        "alive": c.alive * (1.0 - dies),
         "recovery": jnp.clip(recovery, 0.02, 0.98),
         "relapsing": relapsing - lost,
         "ischemia": toward(c.ischemia, ischemic, 0.35),
@@ -283,16 +271,11 @@ def truth(
 
 
 def observe(
-    course: Course,
-    traits: Traits,
-    level: Int[Array, ""],
-    population: Population,
-    profile: PumpProfile,
-    *,
-    key: PRNGKeyArray,
+    course: Course, traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
 ) -> Float[Array, " 12"]:
     """The twelve signals as the console reports them; SBP > MAP > DBP always holds."""
-    p, c, b = population, course, course.beat
+    p, profile = world.population, world.profile
+    c, b = course, course.beat
     k_normal, k_uniform = jr.split(key)
     z, u = jr.normal(k_normal, (6,)), jr.uniform(k_uniform, (2,))
     flush = jnp.where(u[0] < 0.01, -12.0, 0.0)

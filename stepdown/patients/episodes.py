@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.handover import Cohort, Episodes, Policy
-from stepdown.patients.bedside import Patient, World, play_hour, tick, tick_keys
+from stepdown.patients.bedside import Patient, play_hour, tick, tick_keys
 from stepdown.patients.cohort import GROUP, Latents, in_groups
+from stepdown.patients.population import World
 from stepdown.signals import HORIZON, LOWEST
 
 Decider = Callable[[Patient, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
@@ -71,7 +72,8 @@ def draw_starts(
     chosen = np.asarray(jr.choice(key, len(pairs), (count,), replace=count > len(pairs)))
     row, hour = pairs[chosen].T
     course, memory = jax.tree.map(lambda x: x[row, hour], (latents.course, latents.memory))
-    traits, team = jax.tree.map(lambda x: x[row], (latents.patients.traits, latents.patients.clinician))
+    admitted = latents.patients
+    traits, team = jax.tree.map(lambda x: x[row], (admitted.traits, admitted.clinician))
     samples = (hour - 1)[:, None] * per_hour + np.arange(per_hour)
     signals = np.asarray(cohort.signals)[row[:, None], samples]
     level = np.asarray(cohort.level)[row[:, None], samples]
@@ -89,18 +91,16 @@ def play(
     decider: Decider | OwnTeam, starts: Starts, world: World, hours: int = HORIZON
 ) -> Episodes:
     """Let somebody decide for `hours` hours from every start."""
-    rows = (starts.patient, starts.state, starts.key, starts.tick)
-    return in_groups(_play, rows, decider, world, hours, size=min(GROUP, _fitting(len(starts.row))))
+    size = min(GROUP, 1 << (len(starts.row) - 1).bit_length())
+    return in_groups(_play, (starts,), decider, world, hours, size=size)
 
 
-def _fitting(count: int) -> int:
-    return 1 << (count - 1).bit_length()
-
-
-def _play(patients, states, keys, ticks, decider, world: World, hours: int) -> Episodes:
+def _play(starts: Starts, decider, world: World, hours: int) -> Episodes:
     per_hour = round(1 / world.dt)
 
-    def one(patient, state, key, first):
+    def one(start):
+        patient, state, key, first = start.patient, start.state, start.key, start.tick
+
         def hour(carry, now):
             patient, state = carry
             live_keys = tick_keys(key, now, per_hour)
@@ -125,4 +125,4 @@ def _play(patients, states, keys, ticks, decider, world: World, hours: int) -> E
             alive=alive,
         )
 
-    return jax.vmap(one)(patients, states, keys, ticks)
+    return jax.vmap(one)(starts)

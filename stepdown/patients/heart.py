@@ -140,9 +140,7 @@ def beat(
         return (volumes, _watch(seen, moment)), None
 
     zero, high = jnp.zeros(()), jnp.full((), 1e6)
-    nothing = Beat(
-        zero, -high, high, zero, zero, zero, zero, zero, zero, high, zero, zero
-    )
+    nothing = Beat(zero, -high, high, zero, zero, zero, zero, zero, zero, high, zero, zero)
     (volumes, seen), _ = jax.lax.scan(body, (volumes, nothing), active)
     means = {
         name: getattr(seen, name) / steps
@@ -207,15 +205,11 @@ def step(
     )
     forward = jax.nn.relu(lv - arterial - c.root_resistance * pump)
     ejected = through(forward, c.aortic_valve + c.root_resistance, lv_slope, arterial_slope)
-    filling = through(
-        jax.nn.relu(pulmonary_venous - lv), c.mitral_valve, vein_slope, lv_slope
-    )
+    filling = through(jax.nn.relu(pulmonary_venous - lv), c.mitral_valve, vein_slope, lv_slope)
     perfusion = through(arterial - venous, c.resistance, arterial_slope, venous_slope)
     returned = through(jax.nn.relu(venous - rv), c.tricuspid_valve, venous_slope, rv_slope)
     right = through(jax.nn.relu(rv - pulmonary), c.pulmonary_valve, rv_slope, artery_slope)
-    lungs = through(
-        pulmonary - pulmonary_venous, c.pulmonary_resistance, artery_slope, vein_slope
-    )
+    lungs = through(pulmonary - pulmonary_venous, c.pulmonary_resistance, artery_slope, vein_slope)
 
     after = Volumes(
         lv=volumes.lv + dt * (filling - ejected - pump),

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from stepdown.patients.pump import PumpProfile
+
 PresetName = Literal["guarded", "benign", "hidden"]
 Number = float | Float[Array, ""]
 
@@ -134,6 +136,14 @@ class Traits(eqx.Module):
     stay_hours: Float[Array, ""]
 
 
+class World(eqx.Module):
+    """What all patients of a cohort share."""
+
+    population: Population
+    profile: PumpProfile
+    dt: float = eqx.field(static=True, default=1 / 6)  # h, one tick
+
+
 def preset(name: PresetName) -> Population:
     """The population of a preset, as arrays."""
     if name not in PRESETS:
@@ -176,18 +186,14 @@ def draw_traits(population: Population, *, key: PRNGKeyArray) -> Traits:
         curvature=jnp.clip(p.curvature + p.curvature_spread * z[3], 0.012, 0.032),
         resistance=around(p.resistance, p.resistance_spread, 4),
         compliance=around(p.compliance, p.compliance_spread, 5),
-        root_resistance=jnp.clip(
-            p.root_resistance + p.root_resistance_spread * z[6], 0.03, 0.14
-        ),
+        root_resistance=jnp.clip(p.root_resistance + p.root_resistance_spread * z[6], 0.03, 0.14),
         pulmonary_resistance=around(p.pulmonary_resistance, p.pulmonary_resistance_spread, 7),
         rv_elastance=around(p.rv_elastance, p.rv_elastance_spread, 8),
         blood_volume=jnp.clip(p.blood_volume + p.blood_volume_spread * z[9], 650.0, 1900.0),
         rate=jnp.clip(p.rate + p.rate_spread * z[10], 46.0, 135.0),
         fibrillation_prone=(u[1] < p.fibrillation_prone).astype(float),
         pump_gain=jnp.clip(p.pump_gain + p.pump_gain_spread * z[11], 0.7, 1.2),
-        recovery_start=jnp.clip(
-            p.recovery_start + p.recovery_start_spread * z[12], 0.04, 0.85
-        ),
+        recovery_start=jnp.clip(p.recovery_start + p.recovery_start_spread * z[12], 0.04, 0.85),
         recovery_rate=jnp.where(recoverer > 0, recovering, 0.15 * recovering),
         recoverer=recoverer,
         relapse_rate=around(p.relapse_rate, 0.4, 14),

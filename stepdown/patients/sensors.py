@@ -1,7 +1,8 @@
-"""What sensors add to a waveform: noise, drift, digits, and labelled artifacts."""
+"""What the pump's sensors deliver, and what they add: noise, drift, digits, artifacts."""
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, Int8, PRNGKeyArray
@@ -24,33 +25,31 @@ class SensorConfig:
     dropouts: float = 1.0  # seconds without a sample in any channel
 
 
+class Recording(eqx.Module):
+    """Three channels at 25 Hz or faster, simulated or real; NaN where nothing was measured."""
+
+    second: Float[np.ndarray, " samples"]  # since the start of support, increasing
+    placement: Float[np.ndarray, " samples"]  # mmHg at the aortic root
+    speed: Float[np.ndarray, " samples"]  # rpm
+    current: Float[np.ndarray, " samples"]  # mA
+
+
 def sense(
-    second: Float[np.ndarray, " n"],
-    pressure: Float[np.ndarray, " n"],
-    speed: Float[np.ndarray, " n"],
-    current: Float[np.ndarray, " n"],
-    config: SensorConfig,
-    *,
-    key: PRNGKeyArray,
-) -> tuple[
-    Float[np.ndarray, " n"],
-    Float[np.ndarray, " n"],
-    Float[np.ndarray, " n"],
-    Int8[np.ndarray, " n"],
-]:
-    """Pressure (mmHg), speed (rpm) and current (mA) as recorded, and the label of each sample."""
+    ideal: Recording, config: SensorConfig, *, key: PRNGKeyArray
+) -> tuple[Recording, Int8[np.ndarray, " samples"]]:
+    """The recording with sensor errors, and for each sample its place in `ARTIFACTS`."""
     c = config
     k_noise, k_artifacts = jr.split(key)
     rng = _generator(k_noise)
-    noise = rng.standard_normal((3, len(second)), np.float32)
-    pressure, artifact = _disturb(second, pressure, c, _generator(k_artifacts))
-    pressure = pressure + c.pressure_noise * noise[0] + c.pressure_drift * _drift(second, rng)
+    noise = rng.standard_normal((3, len(ideal.second)), np.float32)
+    pressure, artifact = _disturb(ideal, c, _generator(k_artifacts))
+    pressure += c.pressure_noise * noise[0] + c.pressure_drift * _drift(ideal.second, rng)
     pressure = c.pressure_digit * np.round(pressure / c.pressure_digit)
-    speed = np.round(speed + c.speed_noise * noise[1])
-    current = np.round(current + c.current_noise * noise[2])
+    speed = np.round(ideal.speed + c.speed_noise * noise[1])
+    current = np.round(ideal.current + c.current_noise * noise[2])
     lost = artifact == ARTIFACTS.index("dropout")
     kept = [np.where(lost, np.nan, x).astype(np.float32) for x in (pressure, speed, current)]
-    return kept[0], kept[1], kept[2], artifact
+    return Recording(ideal.second, *kept), artifact
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:
@@ -67,9 +66,9 @@ def _drift(second, rng) -> np.ndarray:
     return np.interp(second, knots, np.convolve(white, kernel, mode="valid"))
 
 
-def _disturb(second, pressure, config: SensorConfig, rng):
+def _disturb(ideal: Recording, config: SensorConfig, rng):
     """Put in flushes, flat stretches and dropouts at random times."""
-    pressure = np.array(pressure, float)
+    second, pressure = ideal.second, np.array(ideal.placement, float)
     artifact = np.zeros(len(second), np.int8)
     hours = (second[-1] - second[0]) / 3600
     plan = (("flush", config.flushes, 1, 4), ("flat", config.flats, 3, 12))

@@ -24,7 +24,7 @@ from stepdown.patients.bedside import Patient, World, tick, tick_keys
 from stepdown.patients.cohort import Latents, in_groups
 from stepdown.patients.course import circulation_of, truth
 from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activation, step
-from stepdown.patients.sensors import SensorConfig, sense
+from stepdown.patients.sensors import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
 LANE = 600.0  # s
@@ -47,10 +47,7 @@ class WaveformConfig:
 class Waveform(eqx.Module):
     """One recorded stay, and the noise-free truth behind every block of it."""
 
-    second: Float[np.ndarray, " samples"]  # since the start of support
-    placement: Float[np.ndarray, " samples"]  # mmHg, at the aortic root; NaN in a dropout
-    speed: Float[np.ndarray, " samples"]  # rpm
-    current: Float[np.ndarray, " samples"]  # mA
+    recording: Recording
     artifact: Int8[np.ndarray, " samples"]  # sensors.ARTIFACTS
     level: Int[np.ndarray, " blocks"]  # P-level in force
     truth: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS, over the beats of the block
@@ -69,7 +66,7 @@ class Stay(eqx.Module):
 
 
 class _Beats(eqx.Module):
-    """Every beat of a stay; `facts` are in the order of `_facts`."""
+    """Every beat of a stay."""
 
     onset: Float[np.ndarray, " beats"]  # s
     circulation: Circulation  # leaves (beats,)
@@ -98,10 +95,10 @@ def simulate_waveforms(
     place = (beat + place) * STEPS_PER_BEAT - 1
     speed, current = _motor(world, beats.level[beat], _between(flow, place))
     bias = float(latents.patients.traits.current_bias[patient])
-    pressure = _between(aortic, place)
-    sensed = sense(second, pressure, speed, current + bias, config.sensors, key=k_sensors)
+    ideal = Recording(second, _between(aortic, place), speed, current + bias)
+    recording, artifact = sense(ideal, config.sensors, key=k_sensors)
     true = _block_truth(beats, facts, stay, world)
-    return Waveform(second, *sensed, stay.level, true, 60.0 * world.dt)
+    return Waveform(recording, artifact, stay.level, true, 60.0 * world.dt)
 
 
 def replay_stay(cohort: Cohort, latents: Latents, world: World, patient: int) -> Stay:
@@ -188,9 +185,7 @@ def _run(beats: _Beats, stay: Stay, world: World):
 
 def _run_lanes(volumes: Volumes, circulation: Circulation, level, profile):
     def lane(volumes, circulation, level):
-        return jax.lax.scan(
-            lambda v, now: _beat(v, *now, profile), volumes, (circulation, level)
-        )
+        return jax.lax.scan(lambda v, now: _beat(v, *now, profile), volumes, (circulation, level))
 
     return jax.vmap(lane)(volumes, circulation, level)
 

@@ -25,7 +25,7 @@ def pick_examples(cohort: Cohort, outcome: np.ndarray | None = None) -> list[tup
     wishes = (
         (left_in_peace & (facts["drop"] >= 4), -np.abs(hours - usual), "weaned"),
         ((fate != DEAD) & (facts["rescue"] >= 2), facts["rescue"] + hours / 1e3, "rescued"),
-        (stuck, hours, "long support without recovery"),
+        (stuck, hours, "long support, no recovery"),
         (fate == DEAD, hours, "died on support"),
         (fate <= TRANSFERRED, -np.abs(hours - np.median(hours)), "on support to the end"),
     )
@@ -37,7 +37,7 @@ def pick_examples(cohort: Cohort, outcome: np.ndarray | None = None) -> list[tup
         if free.any() and len(taken) < 4:
             row = int(np.argmax(np.where(free, score, -np.inf)))
             end = ending.get(int(fate[row]))
-            known = end is None or words in ("died on support", "on support to the end")
+            known = end is None or "support" in words
             taken.append((row, words if known else f"{words}, {end}"))
     for row in np.argsort(-hours, kind="stable"):
         if len(taken) >= min(2, len(hours)):
@@ -68,11 +68,15 @@ def _facts(cohort: Cohort) -> dict[str, np.ndarray]:
 
 
 def _largest_rescue(level: np.ndarray, pressure: np.ndarray, per_hour: int) -> float:
-    """Largest rise within two hours that met a low pressure at a reduced level."""
-    span = 2 * per_hour
+    """Largest rise within two hours that met a low pressure.
+
+    The level must have been held for three hours before, which a short turn-down test is not.
+    """
+    span, held = 2 * per_hour, 3 * per_hour
     rises = [
         level[now + span] - level[now]
-        for now in range(6 * per_hour, len(level) - span)
+        for now in range(held, len(level) - span)
         if np.nanmin(pressure[now : now + span], initial=np.inf) < LOW_MAP
+        and np.ptp(level[now - held : now + 1]) == 0
     ]
     return max(rises, default=0.0)

@@ -34,7 +34,8 @@ TRACES = (  # signal, words, color, axis, lower limit
 )
 LOW_LEVEL = 4  # P2 to P4 is little support
 LOW_REWARD = -3.0  # about the worst quarter of the real hours (-3.1)
-DEEPEST = -12  # rewards below are drawn in the last row
+DEEPEST = -12  # rewards below share one row
+TICKS, TICK_WORDS = (0, -3, -6, -9, -12.5), ("0", "−3", "−6", "−9", "< −12")
 
 STYLE = {
     "font.size": 10,
@@ -80,8 +81,7 @@ def _draw_examples(figure: SubFigure | Figure, cohort: Cohort, outcome: np.ndarr
         signals = np.asarray(cohort.signals)[row, : seen[-1] + 1]
         level = np.asarray(cohort.level)[row, : seen[-1] + 1].astype(float)
         level[~np.asarray(cohort.seen)[row, : seen[-1] + 1]] = np.nan
-        title = f"{cohort.patient[row]}: {words}"
-        axes[0, column].set_title(title, fontsize=11, fontweight="bold", pad=8)
+        axes[0, column].set_title(f"{cohort.patient[row]}\n{words}", fontweight="bold")
         for trace, axis in zip(TRACES, axes[:-1, column], strict=True):
             _draw_trace(axis, time, signals, trace, first=column == 0)
         _draw_level(axes[-1, column], time, level, first=column == 0)
@@ -124,51 +124,53 @@ def _draw_hours(figure: SubFigure | Figure, cohort: Cohort) -> None:
 
 def _draw_sparsity(axis: Axes, level: np.ndarray, reward: np.ndarray) -> None:
     """The paper's picture of sparse data: little support and a poor hour rarely meet."""
-    edges = (np.arange(LOWEST, HIGHEST + 2) - 0.5, np.arange(DEEPEST - 1, 2) - 0.5)
-    counts, *_ = np.histogram2d(level, np.clip(np.rint(reward), DEEPEST, 0), bins=edges)
+    edges = (np.arange(LOWEST, HIGHEST + 2) - 0.5, np.arange(DEEPEST - 1, 1))
+    counts, *_ = np.histogram2d(level, np.clip(reward, DEEPEST - 0.5, 0), bins=edges)
+    norm = LogNorm(0.3, max(counts.max(), 10))  # a single hour is still seen on white
     shown = np.ma.masked_equal(counts.T, 0)
-    norm = LogNorm(1, max(counts.max(), 10))
     mesh = axis.pcolormesh(*edges, shown, cmap="Blues", norm=norm, edgecolors="white", lw=0.6)
     bar = axis.figure.colorbar(mesh, ax=axis, pad=0.02)
     bar.set_label("Hours (log scale)")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.ax.set_ylim(1, norm.vmax)
     rare = (level <= LOW_LEVEL) & (reward < LOW_REWARD)
-    corner, width = (LOWEST - 0.5, DEEPEST - 0.5), LOW_LEVEL + 1 - LOWEST
-    height = LOW_REWARD - corner[1] - 0.5
-    axis.add_patch(Rectangle(corner, width, height, color=RARE, alpha=0.13, lw=0))
-    axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=RARE, lw=1.4))
-    axis.text(
-        LOWEST - 0.35, DEEPEST - 0.2,
-        f"rare: {100 * rare.mean():.1f} % of hours\n({rare.sum():,} of {rare.size:,})",
-        color="#8f1d18", fontsize=10.5, fontweight="bold", va="bottom",
-    )  # fmt: skip
+    corner, width = (LOWEST - 0.5, DEEPEST - 1), LOW_LEVEL + 1 - LOWEST
+    height = LOW_REWARD - corner[1]
+    axis.add_patch(Rectangle(corner, width, height, color=RARE, alpha=0.15, lw=0))
+    axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=RARE, lw=1.6))
+    words = f"rare: {100 * rare.mean():.1f} % of hours\n({rare.sum():,} of {rare.size:,})"
+    box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 2}
+    axis.text(2.0 + LOW_LEVEL / 4, -8, words, color="#8f1d18", fontweight="bold", ha="center",
+              va="center", bbox=box)  # fmt: skip
     axis.set_xticks(LEVELS, [f"P{value}" for value in LEVELS])
-    axis.set_yticks(range(0, DEEPEST - 1, -3), ["0", "−3", "−6", "−9", "≤ −12"])
+    axis.set_yticks(TICKS, TICK_WORDS)
     axis.set_xlabel("Level over the hour")
     axis.set_ylabel("Raw reward of the hour (0 is best)")
-    axis.set_title("Low level and low reward rarely meet")
+    axis.set_title("Level against reward (shaded: little support, poor hour)")
 
 
 def _draw_rewards(axis: Axes, reward: np.ndarray) -> None:
-    bins = np.arange(DEEPEST, 0.5, 0.5)
+    bins = np.append(DEEPEST - 1, np.arange(DEEPEST, 0.5, 0.5))
     weights = np.full(reward.size, 100 / max(reward.size, 1))
-    axis.hist(np.clip(reward, DEEPEST, 0), bins, weights=weights, color=BARS, ec="white", lw=0.6)
+    axis.hist(
+        np.clip(reward, DEEPEST - 1, 0), bins, weights=weights, color=BARS, ec="white", lw=0.6
+    )
     best = 100 * float(np.mean(reward == 0))
-    axis.text(0.04, 0.95, f"nothing to fault: {best:.0f} %\nmean {reward.mean():.2f}",
+    mean = f"{reward.mean():.2f}".replace("-", "−")
+    axis.text(0.04, 0.95, f"nothing to fault: {best:.0f} %\nmean {mean}",
               transform=axis.transAxes, va="top")  # fmt: skip
-    axis.set_xticks(range(0, DEEPEST - 1, -3), ["0", "−3", "−6", "−9", "≤ −12"])
-    axis.set_xlabel("Raw reward of the hour")
+    axis.set_xticks(TICKS, TICK_WORDS)
+    axis.set_xlabel("Raw reward of the hour (0 is best)")
     axis.set_ylabel("% of hours")
     axis.set_title("How the hours went")
 
 
 def _draw_stays(axis: Axes, hours: np.ndarray) -> None:
-    axis.hist(hours, np.arange(0, hours.max() + 12, 12), color=BARS, ec="white", lw=0.6)
-    axis.axvline(hours.mean(), color=INK, lw=1.4)
-    axis.axvline(STAY_HOURS, color=LIMIT, lw=1.4, linestyle=(0, (5, 3)))
-    words = f"mean {hours.mean():.1f} h (solid)\npublished {STAY_HOURS} h (dashed)"
-    axis.text(0.98, 0.97, words, transform=axis.transAxes, ha="right", va="top")
-    axis.margins(y=0.25)
+    counts, *_ = axis.hist(hours, np.arange(0, hours.max() + 12, 12), color=BARS, ec="white")
+    axis.set_ylim(0, 1.3 * np.max(counts))  # room for the words above the bars
+    axis.axvline(hours.mean(), ymax=0.82, color=INK, lw=1.4)
+    axis.axvline(STAY_HOURS, ymax=0.82, color=LIMIT, lw=1.4, linestyle=(0, (5, 3)))
+    words = f"mean {hours.mean():.1f} h (solid line)\npublished {STAY_HOURS} h (dashed line)"
+    axis.text(0.04, 0.95, words, transform=axis.transAxes, va="top")
     axis.xaxis.set_major_locator(MultipleLocator(24))
     axis.set_xlabel("Length of the stay, h")
     axis.set_ylabel("Patients")

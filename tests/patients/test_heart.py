@@ -208,7 +208,9 @@ def test_a_published_heart_is_reproduced():
 
 def test_more_support_raises_pressure_and_flow_and_unloads_the_ventricle():
     circulations = hearts(1000)
-    settled = jax.jit(jax.vmap(jax.vmap(lambda c, p: settle(c, p, beats=60)[1], (None, 0)), (0, None)))
+    settled = jax.jit(
+        jax.vmap(jax.vmap(lambda c, p: settle(c, p, beats=60)[1], (None, 0)), (0, None))
+    )
     beats = settled(circulations, jnp.arange(2, 10))
 
     def share(values, sign):

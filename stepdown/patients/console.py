@@ -1,0 +1,223 @@
+"""From a recording at 25 Hz or faster to the twelve signals of every ten minutes.
+
+Samples are laid on a regular grid; windows of two seconds decide what is an artifact. Beats
+are upward crossings, with hysteresis, of placement pressure plus motor current expressed as
+pressure: the current keeps beating where an unloaded heart hardly moves the aorta. Pressures
+and rate come from the beats and from valid samples here, everything about the ventricle in
+`ventricle.py`. What could not be measured is NaN, never a guess; a level is read from the
+speed only where it lies on a step of the profile, otherwise it is 0.
+"""
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from stepdown.patients.pump import PumpProfile
+from stepdown.patients.sensors import Recording
+from stepdown.patients.ventricle import Beats, read_ventricle
+from stepdown.signals import HIGHEST, LOWEST, SIGNALS
+
+SLOWEST = 24.0  # Hz; below, systole has too few samples
+FASTEST = 50.0  # Hz; faster recordings are averaged down to between 50 and 100
+WINDOW = 2.0  # s, holds at least one beat down to 40 /min
+OPEN_LINE = 235.0  # mmHg; a line open to the flush bag reads more
+SPEED_TOLERANCE = 0.02  # of a profile's step
+CURRENT_AS_PRESSURE = 0.25  # mmHg per mA, near the slope of head over current at P6
+FEWEST_BEATS = 12
+LEAST_VALID = 0.3  # share of a block's samples; with less, nothing is reported
+
+
+class Readings(eqx.Module):
+    """What a console would have shown, block by block."""
+
+    signals: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS; NaN where not measured
+    level: Int[np.ndarray, " blocks"]  # P-level held most of the block, 0 where unknown
+    seen: Bool[np.ndarray, " blocks"]  # enough of the block was recorded
+    quality: Float[np.ndarray, " blocks"]  # valid share of the block's samples
+
+
+class _Grid(eqx.Module):
+    """The recording on a regular grid, in whole windows."""
+
+    placement: Float[np.ndarray, " n"]
+    speed: Float[np.ndarray, " n"]
+    current: Float[np.ndarray, " n"]
+    block: Int[np.ndarray, " n"]
+    rate: float  # Hz
+    size: int  # samples in a window
+    blocks: int
+
+
+def extract_signals(
+    recording: Recording,
+    profile: PumpProfile,
+    level: Int[np.ndarray, " blocks"] | None = None,
+    minutes: float = 10.0,
+) -> Readings:
+    """The twelve signals and the level of every `minutes`; blocks count from second 0."""
+    profile = jax.tree.map(np.asarray, profile)
+    grid = _lay_on_grid(recording, minutes)
+    if level is not None and len(level) != grid.blocks:
+        raise ValueError(
+            f"expected a level for each of {grid.blocks} blocks, got {len(level)} levels."
+        )
+    valid = _valid(grid)
+    powered = np.isfinite(grid.current)
+    level, at_level = _levels(grid, profile, level)
+    beats, rhythm = _find_beats(grid, valid, powered)
+    mean = _block_mean(grid.placement, valid, grid)
+    sbp, dbp = _extremes(grid, beats)
+    usable = powered & at_level
+    ventricle = read_ventricle(
+        beats, (grid.placement, grid.current, usable & valid), level, (mean, sbp - dbp), profile
+    )
+    speed = _block_mean(grid.speed, np.isfinite(grid.speed), grid)
+    current = _block_mean(grid.current, powered, grid)
+    flow, lvp, lvedp, tau, ese = ventricle
+    columns = (mean, speed, current, flow, lvp, lvedp, rhythm, sbp, dbp, sbp - dbp, tau, ese)
+    quality = np.bincount(grid.block, valid, grid.blocks) / (60 * minutes * grid.rate)
+    quality = np.minimum(quality, 1.0)
+    seen = quality >= LEAST_VALID
+    signals = np.where(seen[:, None], np.stack(columns, axis=1), np.nan)
+    return Readings(_plausible(signals), np.where(seen, level, 0), seen, quality)
+
+
+def _lay_on_grid(recording: Recording, minutes: float) -> _Grid:
+    second = recording.second
+    if len(second) < 2 or not np.all(np.diff(second) > 0) or second[0] < 0:
+        raise ValueError("expected times in seconds from 0 on, each later than the one before.")
+    rate = 1 / float(np.median(np.diff(second)))
+    if rate < SLOWEST:
+        raise ValueError(f"expected a recording at 25 Hz or faster, got {rate:.1f} Hz.")
+    merged = max(int(rate / FASTEST + 1e-6), 1)
+    rate /= merged
+    slot = np.floor((second - second[0]) * rate + 0.5 / merged).astype(int)
+    size = round(WINDOW * rate)
+    count = -(-(slot[-1] + 1) // size) * size
+    channels = []
+    for values in (recording.placement, recording.speed, recording.current):
+        good = np.isfinite(values)
+        total = np.bincount(slot[good], values[good], count)
+        with np.errstate(invalid="ignore"):
+            channels.append(total / np.bincount(slot[good], minlength=count))
+    block = ((second[0] + np.arange(count) / rate + 1e-6) / (60 * minutes)).astype(int)
+    blocks = int(block[slot[-1]]) + 1
+    return _Grid(*channels, np.minimum(block, blocks - 1), rate, size, blocks)
+
+
+def _valid(grid: _Grid) -> np.ndarray:
+    """Samples of pressure that are no artifact: not open to flush, not out of line, not flat."""
+    pressure = grid.placement
+    with np.errstate(invalid="ignore"):
+        valid = (pressure < OPEN_LINE) & (pressure > -30.0)
+    high, low = _window_range(np.where(valid, pressure, np.nan), grid.size)
+    block = grid.block[grid.size // 2 :: grid.size]
+    known = np.isfinite(high)
+    usual = [_block_median(x, known, block, grid.blocks)[block] for x in (high, low, high - low)]
+    slack = 40.0 + 0.5 * usual[2]
+    with np.errstate(invalid="ignore"):
+        fine = (high < usual[0] + slack) & (low > usual[1] - slack)
+        fine &= high - low > 0.35 * usual[2]
+    crowded = valid.reshape(-1, grid.size).mean(1) > 0.5
+    return valid & np.repeat(fine & crowded, grid.size)
+
+
+def _window_range(values, size):
+    """Largest and smallest known value of each window; NaN where all are missing."""
+    windows = values.reshape(-1, size)
+    return np.fmax.reduce(windows, axis=1), np.fmin.reduce(windows, axis=1)
+
+
+def _levels(grid: _Grid, profile: PumpProfile, given):
+    """Level of each block, and the samples recorded at it."""
+    block = grid.block[grid.size // 2 :: grid.size]
+    if given is not None:
+        known = (given >= LOWEST) & (given <= HIGHEST)
+        level = np.where(known, given, 0).astype(int)
+        return level, level[grid.block] > 0
+    speed = grid.speed.reshape(-1, grid.size)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(np.isfinite(speed), speed, 0).sum(1) / np.isfinite(speed).sum(1)
+        gap = np.abs(mean[:, None] / profile.speed - 1)
+        on_step = gap.min(1) <= SPEED_TOLERANCE
+    held = np.where(on_step, gap.argmin(1) + 1, 0)  # 0: unknown
+    counts = np.bincount(block * 9 + held, minlength=grid.blocks * 9).reshape(-1, 9)
+    turned = np.bincount(block, np.isfinite(mean), grid.blocks)
+    best = counts[:, 1:].argmax(1)
+    most = counts[:, 1:].max(1) > 0.5 * turned
+    level = np.where(most, best + LOWEST, 0)
+    at_level = (held > 0) & (held - 1 + LOWEST == level[block])
+    return level, np.repeat(at_level, grid.size)
+
+
+def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
+    """Beats between two crossings without an artifact, and the heart rate of each block."""
+    steady = np.repeat(powered.reshape(-1, grid.size).all(1), grid.size)
+    trace = np.where(valid, grid.placement, 0.0)
+    trace += np.where(steady, CURRENT_AS_PRESSURE * grid.current, 0.0)
+    trace[1:-1] = 0.25 * trace[:-2] + 0.5 * trace[1:-1] + 0.25 * trace[2:]
+    high, low = _window_range(np.where(valid, trace, np.nan), grid.size)
+    above = np.repeat(0.65 * high + 0.35 * low, grid.size)
+    below = np.repeat(0.35 * high + 0.65 * low, grid.size)
+    with np.errstate(invalid="ignore"):
+        up, down = valid & (trace > above), valid & (trace < below)
+    outside = np.flatnonzero(up | down)
+    rises = up[outside]
+    onset = outside[1:][rises[1:] & ~rises[:-1]]
+    step = np.maximum(trace[onset] - trace[onset - 1], 1e-6)
+    time = (onset - np.clip((trace[onset] - above[onset]) / step, 0, 1)) / grid.rate
+    interval = np.diff(time)
+    spoiled = np.concatenate([[0], np.cumsum(~valid)])
+    whole = spoiled[onset[1:]] == spoiled[onset[:-1]]
+    whole &= (interval > 0.25) & (interval < 2.5)
+    block = grid.block[onset[:-1]]
+    usual = _block_median(interval, whole, block, grid.blocks)[block]
+    with np.errstate(invalid="ignore"):
+        whole &= (interval > 0.5 * usual) & (interval < 1.75 * usual)  # no beat missed or doubled
+    count = np.bincount(block, whole, grid.blocks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = 60 * count / np.bincount(block, np.where(whole, interval, 0.0), grid.blocks)
+    enough = count >= FEWEST_BEATS
+    whole &= enough[block]
+    beats = Beats(onset, time, whole, block, grid.block, grid.rate, grid.blocks)
+    return beats, np.where(enough, rate, np.nan)
+
+
+def _extremes(grid: _Grid, beats: Beats):
+    """Medians over beats of the largest and the smallest pressure.
+
+    Noise lifts a maximum about as much as sampling at 25 Hz misses it; what remains is
+    some tenths of a mmHg, so neither is corrected.
+    """
+    if len(beats.onset) < 2:
+        return np.full((2, grid.blocks), np.nan)
+    high = np.maximum.reduceat(grid.placement, beats.onset)[:-1]
+    low = np.minimum.reduceat(grid.placement, beats.onset)[:-1]
+    return [_block_median(x, beats.whole, beats.block, grid.blocks) for x in (high, low)]
+
+
+def _block_mean(values, use, grid: _Grid) -> np.ndarray:
+    count = np.bincount(grid.block, use, grid.blocks)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(grid.block, np.where(use, values, 0.0), grid.blocks) / count
+
+
+def _block_median(values, use, block, blocks) -> np.ndarray:
+    """Median of the used values of every block; NaN where there are none."""
+    values, block = values[use], block[use]
+    ordered = values[np.lexsort((values, block))]
+    count = np.bincount(block, minlength=blocks)
+    some = count > 0
+    start = (np.cumsum(count) - count)[some]
+    count = count[some]
+    median = np.full(blocks, np.nan)
+    median[some] = (ordered[start + (count - 1) // 2] + ordered[start + count // 2]) / 2
+    return median
+
+
+def _plausible(signals: np.ndarray) -> np.ndarray:
+    """NaN for what lies outside the hard limits of a signal."""
+    low, high = np.array([signal.hard for signal in SIGNALS]).T
+    with np.errstate(invalid="ignore"):
+        return np.where((signals >= low) & (signals <= high), signals, np.nan)
