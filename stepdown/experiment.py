@@ -5,13 +5,14 @@ at all. Progress goes to stderr, results to stdout.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -189,8 +190,8 @@ def _extras(config: SimulateConfig, faults: int) -> list[str]:
     sentences = []
     if config.waveforms:
         sentences.append(
-            f"`waveforms/`: {config.waveforms} stays at 25 Hz: `second`, `placement` pressure in "
-            "mmHg, `speed` in rpm, motor `current` in mA."
+            f"`waveforms/`: the first stays ({config.waveforms}) at 25 Hz: `second`, "
+            "`placement` in mmHg, `speed` in rpm, motor `current` in mA."
         )
     if config.faults:
         sentences.append(
@@ -203,8 +204,7 @@ def _extras(config: SimulateConfig, faults: int) -> list[str]:
 def _recorder(cohort, latents, world, row: int, key) -> Callable[[Path], None]:
     def write(file: Path) -> None:
         wave = simulate_waveforms(cohort, latents, world, row, key=key)
-        recording = {name: getattr(wave, name) for name in files.WAVEFORM}
-        files.to_parquet(files.waveform_table(recording))(file)
+        files.to_parquet(files.waveform_table(wave.recording))(file)
 
     return write
 
@@ -219,14 +219,15 @@ def _is_finished(out: Path, fingerprint: str) -> bool:
 def _fingerprint(preset: RunPreset) -> str:
     """Digest of the settings, the versions and our own sources: what the result depends on."""
     settings = _settings(preset, Path("cohort"))
-    digest = hashlib.sha256(json.dumps(asdict(settings), default=str).encode())
-    digest.update(json.dumps(provenance(config=settings)["versions"]).encode())
+    known = [config_to_dict(settings), provenance(config=settings)["versions"], _sources()]
+    return hashlib.sha256(_json(known)).hexdigest()
+
+
+@functools.cache  # the sources as they were loaded, should somebody edit them meanwhile
+def _sources() -> dict[str, str]:
     here = Path(__file__).parent
-    for source in sorted(here.rglob("*")):
-        if source.suffix in (".py", ".json"):
-            digest.update(source.relative_to(here).as_posix().encode())
-            digest.update(source.read_bytes())
-    return digest.hexdigest()
+    found = [file for file in sorted(here.rglob("*")) if file.suffix in (".py", ".json")]
+    return digests(here, [file.relative_to(here).as_posix() for file in found])
 
 
 def _json(value: object) -> bytes:

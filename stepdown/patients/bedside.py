@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.patients.clinicians import (
     Clinician,
@@ -56,7 +56,7 @@ def tick(
 
 
 def play_hour(
-    patient: Patient, level: Int[Array, ""], world: World, *, keys: PRNGKeyArray
+    patient: Patient, level: Int[Array, ""], world: World, *, keys: Key[Array, " steps"]
 ) -> tuple[Patient, Float[Array, "steps 12"]]:
     """One hour under a given level, a key per tick; the team only watches."""
 
@@ -76,6 +76,6 @@ def _live_and_look(patient, level, world, *, key):
     return course, observe(course, patient.traits, level, world, key=k_look)
 
 
-def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> PRNGKeyArray:
+def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> Key[Array, " count"]:
     """The keys of a patient's ticks from `first` on, whoever treats."""
     return jax.vmap(lambda i: jr.fold_in(key, i))(first + jnp.arange(count))

@@ -23,9 +23,10 @@ STEP_CHANCE = jnp.array([0.30, 0.18, 0.45, 0.30])  # per ready hour
 STEP_SIZE = jnp.array([2, 1, 2, 2])
 RESCUE_RATE = jnp.array([3.6, 4.2, 2.0, 1.5])  # 1/h while pressure is low
 RESCUE_SIZE = jnp.array([2, 2, 1, 3])
+CEILING = jnp.array([8, 8, 9, 9])  # a rescue goes no higher: P9 is not meant for days
 RESTLESS = jnp.array([0.05, 0.04, 0.10, 0.22])  # unprompted changes per hour
 STARTS = jnp.array([6, 7, 8, 9])
-START_SHARES = jnp.array([0.16, 0.24, 0.34, 0.26])
+START_SHARES = jnp.array([0.16, 0.20, 0.26, 0.38])
 FLOORS = jnp.array([2, 3, 4])
 FLOOR_SHARES = jnp.array([0.40, 0.20, 0.40])
 
@@ -113,10 +114,11 @@ def decide(
     low = (m.map_now < 60) & (m.unchanged >= 0.3)
     rate = world.population.rescue * RESCUE_RATE[c.style]
     rescued = low & (u[9] < 1 - jnp.exp(-rate * dt))
-    goal = jnp.where(rescued, m.level + RESCUE_SIZE[c.style], goal)
+    goal = jnp.where(rescued, _raised(m.level, RESCUE_SIZE[c.style], c.style), goal)
     goal = jnp.clip(goal, LOWEST, HIGHEST)
 
     at_floor = (m.level <= c.floor) & (m.stable >= c.explant_hours)
+    by_day = jnp.mod(c.clock + m.hours, 24.0) >= 7.0
     testing = on_hour & tested & ~rescued
     return eqx.tree_at(
         lambda x: (x.level, x.unchanged, x.test_from, x.explanted),
@@ -125,9 +127,14 @@ def decide(
             goal,
             jnp.where(goal == m.level, m.unchanged, 0.0),
             jnp.where(testing, m.level, jnp.where(on_hour, 0, m.test_from)),
-            m.explanted | (on_hour & at_floor & (u[10] < 0.35)),
+            m.explanted | (on_hour & at_floor & by_day & (u[10] < 0.12)),
         ),
     )
+
+
+def _raised(level, by, style):
+    """Up by some levels, within the team's ceiling; never down."""
+    return jnp.maximum(level, jnp.minimum(level + by, CEILING[style]))
 
 
 def _routine(memory, clinician, observation, reading, world: World, u):
@@ -145,7 +152,6 @@ def _routine(memory, clinician, observation, reading, world: World, u):
     size = STEP_SIZE[style] + jnp.where((style == 3) & (u[0] < 0.2), 1, 0)
     sideways = jnp.array([-2, -1, -1, 1, 1, 2])[(u[1] * 6).astype(int)]
     giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != 3)
-    # the highest level is meant for hours, not days
     relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
     tested = calm & (level > 4) & (u[5] < 0.012 * trust)
     # the pump pulls more than the ventricle holds: flow below what this pressure explains
@@ -155,7 +161,7 @@ def _routine(memory, clinician, observation, reading, world: World, u):
     later_lines_outrank_earlier_ones = (
         (u[2] < p.restlessness * RESTLESS[style], level + sideways),
         (giving_way & (u[3] < p.oversupport * night), level - 1),
-        (relaxing & (u[11] < 0.20), level - 1),
+        (relaxing & (u[11] < 0.06), level - 1),
         (
             calm
             & rested
@@ -165,7 +171,7 @@ def _routine(memory, clinician, observation, reading, world: World, u):
         ),
         (tested, 3),
         (starved & (u[6] < 0.4), level - 1),
-        (sinking & (u[8] < 0.25 * p.rescue), level + 1),
+        (sinking & (u[8] < 0.25 * p.rescue), _raised(level, 1, style)),
         (m.test_from > 0, m.test_from),
     )
     goal = level

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree
 
 from stepdown.handover import Cohort
 from stepdown.patients.bedside import Patient, admit, tick, tick_keys
@@ -54,7 +54,7 @@ class Latents(eqx.Module):
     patients: Patient  # leaves (patients, ...), as admitted
     course: Course  # leaves (patients, hours), at the start of each hour
     memory: Memory
-    keys: PRNGKeyArray  # (patients,)
+    keys: Key[Array, " patients"]
     outcome: Int[Array, " patients"]  # 0 transferred or still on support, 1 explanted, 2 dead
 
 
@@ -192,9 +192,9 @@ def _join(chunks, length, config: CohortConfig) -> Cohort:
     signals[~seen] = np.nan
     width = len(str(config.patients))
     return Cohort(
-        signals=signals,
-        level=np.where(seen, level, 0),
-        seen=seen,
+        signals=jnp.asarray(signals),
+        level=jnp.asarray(np.where(seen, level, 0)),
+        seen=jnp.asarray(seen),
         patient=tuple(f"p{i + 1:0{width}d}" for i in range(config.patients)),
         minutes=config.minutes,
     )
@@ -211,4 +211,4 @@ def _join_latents(chunks, admitted, keys, outcome) -> Latents:
         return out
 
     course, memory = jax.tree.map(fill, *[record[2] for _, record in chunks])
-    return Latents(admitted, course, memory, keys, outcome)
+    return Latents(admitted, course, memory, keys, jnp.asarray(outcome))

@@ -20,6 +20,7 @@ from stepdown.signals import HIGHEST, LOWEST, SIGNALS
 
 SLOWEST = 24.0  # Hz; below, systole has too few samples
 FASTEST = 50.0  # Hz; faster recordings are averaged down to between 50 and 100
+BRIDGE = 0.12  # s; a longer gap spoils its beat
 WINDOW = 2.0  # s, holds at least one beat down to 40 /min
 OPEN_LINE = 235.0  # mmHg; a line open to the flush bag reads more
 SPEED_TOLERANCE = 0.02  # of a profile's step
@@ -43,6 +44,7 @@ class _Grid(eqx.Module):
     placement: Float[np.ndarray, " n"]
     speed: Float[np.ndarray, " n"]
     current: Float[np.ndarray, " n"]
+    recorded: Bool[np.ndarray, " n"]  # the pressure was; short gaps are bridged for the beats
     block: Int[np.ndarray, " n"]
     rate: float  # Hz
     size: int  # samples in a window
@@ -68,15 +70,15 @@ def extract_signals(
     beats, rhythm = _find_beats(grid, valid, powered)
     mean = _block_mean(grid.placement, valid, grid)
     sbp, dbp = _extremes(grid, beats)
-    usable = powered & at_level
-    ventricle = read_ventricle(
-        beats, (grid.placement, grid.current, usable & valid), level, (mean, sbp - dbp), profile
-    )
+    channels = np.stack([grid.placement, grid.current])
+    inner = read_ventricle(beats, channels, valid & powered & at_level, level, sbp - dbp, profile)
     speed = _block_mean(grid.speed, np.isfinite(grid.speed), grid)
     current = _block_mean(grid.current, powered, grid)
-    flow, lvp, lvedp, tau, ese = ventricle
-    columns = (mean, speed, current, flow, lvp, lvedp, rhythm, sbp, dbp, sbp - dbp, tau, ese)
-    quality = np.bincount(grid.block, valid, grid.blocks) / (60 * minutes * grid.rate)
+    columns = (mean, speed, current, inner.flow, inner.lvp, inner.lvedp)
+    columns += (rhythm, sbp, dbp, sbp - dbp, inner.tau, inner.ese)
+    quality = np.bincount(grid.block, valid & grid.recorded, grid.blocks) / (
+        60 * minutes * grid.rate
+    )
     quality = np.minimum(quality, 1.0)
     seen = quality >= LEAST_VALID
     signals = np.where(seen[:, None], np.stack(columns, axis=1), np.nan)
@@ -95,15 +97,37 @@ def _lay_on_grid(recording: Recording, minutes: float) -> _Grid:
     slot = np.floor((second - second[0]) * rate + 0.5 / merged).astype(int)
     size = round(WINDOW * rate)
     count = -(-(slot[-1] + 1) // size) * size
-    channels = []
-    for values in (recording.placement, recording.speed, recording.current):
-        good = np.isfinite(values)
-        total = np.bincount(slot[good], values[good], count)
-        with np.errstate(invalid="ignore"):
-            channels.append(total / np.bincount(slot[good], minlength=count))
+    longest = round(BRIDGE * rate)
+    pressure = _place(recording.placement, slot, count)
+    recorded = np.isfinite(pressure)
+    speed, current = (_place(x, slot, count) for x in (recording.speed, recording.current))
+    pressure, speed, current = (_bridge(x, longest) for x in (pressure, speed, current))
     block = ((second[0] + np.arange(count) / rate + 1e-6) / (60 * minutes)).astype(int)
     blocks = int(block[slot[-1]]) + 1
-    return _Grid(*channels, np.minimum(block, blocks - 1), rate, size, blocks)
+    block = np.minimum(block, blocks - 1)
+    return _Grid(pressure, speed, current, recorded, block, rate, size, blocks)
+
+
+def _place(values, slot, count) -> np.ndarray:
+    """Mean of the known values of each slot; NaN where there are none."""
+    if len(slot) == slot[-1] + 1:  # nothing missing, nothing to merge
+        return np.concatenate([values, np.full(count - len(slot), np.nan)]).astype(float)
+    known = np.isfinite(values)
+    total = np.bincount(slot[known], values[known], count)
+    with np.errstate(invalid="ignore"):
+        return total / np.bincount(slot[known], minlength=count)
+
+
+def _bridge(values: np.ndarray, longest: int) -> np.ndarray:
+    """Join the samples on both sides of a gap of a few samples by a line."""
+    known, missing = np.flatnonzero(np.isfinite(values)), np.flatnonzero(np.isnan(values))
+    after = np.searchsorted(known, missing)
+    inner = (after > 0) & (after < len(known))
+    missing, after = missing[inner], after[inner]
+    missing = missing[known[after] - known[after - 1] <= longest + 1]
+    if len(missing):
+        values[missing] = np.interp(missing, known, values[known])
+    return values
 
 
 def _valid(grid: _Grid) -> np.ndarray:
@@ -180,7 +204,7 @@ def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
         rate = 60 * count / np.bincount(block, np.where(whole, interval, 0.0), grid.blocks)
     enough = count >= FEWEST_BEATS
     whole &= enough[block]
-    beats = Beats(onset, time, whole, block, grid.block, grid.rate, grid.blocks)
+    beats = Beats(onset, time, whole, block, grid.block, grid.rate)
     return beats, np.where(enough, rate, np.nan)
 
 

@@ -296,7 +296,7 @@ def observe(
             current,
             b.flow + 0.01 * z[3],
             b.lvp + ventricle + c.lv_drift,
-            b.lvedp + ventricle + c.lv_drift + c.lvedp_drift + z[4],
+            b.lvedp + ventricle + p.lvedp_offset + c.lv_drift + c.lvedp_drift + z[4],
             jnp.clip(rate, 25.0, 220.0),
             sbp,
             dbp,

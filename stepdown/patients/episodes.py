@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Cohort, Episodes, Policy
 from stepdown.patients.bedside import Patient, play_hour, tick, tick_keys
@@ -27,7 +27,7 @@ class Starts(eqx.Module):
 
     patient: Patient  # leaves (n, ...): the truth, which no policy reads
     state: Float[Array, "n steps 13"]  # the hour before, as recorded
-    key: PRNGKeyArray  # (n,) of the patient
+    key: Key[Array, "*n"]  # of the patient
     tick: Int[Array, " n"]  # the first tick to come
     row: Int[Array, " n"]  # of the cohort: the unit of any bootstrap
 

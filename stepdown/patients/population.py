@@ -25,80 +25,80 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.50  # mmHg/mL, fully recovered
-    elastance_nonrecoverer: Number = 1.14
-    elastance_spread: Number = 0.15
-    dead_volume: Number = 54.0  # mL
+    elastance: Number = 1.37  # mmHg/mL, fully recovered
+    elastance_spread: Number = 0.122
+    dead_volume: Number = 50.9  # mL
     dead_volume_spread: Number = 12.0
     stiffness: Number = 0.60  # mmHg
     stiffness_spread: Number = 0.20
     curvature: Number = 0.022  # 1/mL
     curvature_spread: Number = 0.002
     # vessels and volume
-    resistance: Number = 0.735  # mmHg s/mL
-    resistance_spread: Number = 0.27
-    compliance: Number = 0.63  # mL/mmHg
-    compliance_spread: Number = 0.20
-    root_resistance: Number = 0.080
+    resistance: Number = 0.772  # mmHg s/mL
+    resistance_spread: Number = 0.2
+    compliance: Number = 0.768  # mL/mmHg
+    compliance_spread: Number = 0.296
+    root_resistance: Number = 0.0652
     root_resistance_spread: Number = 0.012
     pulmonary_resistance: Number = 0.08
     pulmonary_resistance_spread: Number = 0.25
     rv_elastance: Number = 0.65
     rv_elastance_spread: Number = 0.20
-    blood_volume: Number = 1120.0  # mL, stressed
+    blood_volume: Number = 1152.0  # mL, stressed
     blood_volume_spread: Number = 130.0
     # rhythm
-    rate: Number = 82.0  # /min
-    rate_spread: Number = 17.0
+    rate: Number = 82.5  # /min
+    rate_spread: Number = 14.9
     rate_wander: Number = 4.0  # sd of the slow wandering
     fibrillation_prone: Number = 0.30
     fibrillation_rise: Number = 24.0  # /min
     # pump
-    pump_gain: Number = 0.965
+    pump_gain: Number = 0.977
     pump_gain_spread: Number = 0.03
     # recovery
-    recovery_start: Number = 0.36
+    recovery_start: Number = 0.378
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
-    weakest: Number = 0.38  # contractility without any recovery, as a share
+    weakest: Number = 0.386  # contractility without any recovery, as a share
     relapse_rate: Number = 1 / 55  # 1/h
     injury_rate: Number = 0.04  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 37.0  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 27.5  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.0
     ischemia_width: Number = 3.5
     # vessels over hours, hidden drugs
     vasoplegic: Number = 0.40  # share of patients
-    resistance_wander: Number = 0.11
+    resistance_wander: Number = 0.0994
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 62.0  # mmHg
+    pressor_target: Number = 66.4  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
-    pressure_offset: Number = 4.0  # mmHg, sd over patients, shared by all pressures
-    pressure_noise: Number = 2.0  # mmHg
-    pulse_noise: Number = 0.05  # share of the pulse
+    pressure_offset: Number = 6.28  # mmHg, sd over patients, shared by all pressures
+    pressure_noise: Number = 2.81  # mmHg
+    pulse_noise: Number = 0.129  # share of the pulse
     rate_noise: Number = 1.0  # /min
-    rate_slips: Number = 0.02  # share of samples with a miscounted rate
+    rate_slips: Number = 0.0247  # share of samples with a miscounted rate
     rate_slip_size: Number = 18.0  # /min
-    lv_offset: Number = 11.0  # mmHg, sd over patients, of the LV pressure estimate
-    lv_offset_mean: Number = -1.0
-    lv_drift: Number = 8.0
-    lvedp_drift: Number = 6.0
-    elastance_bias: Number = 0.12
-    elastance_scale: Number = 1.0
+    lv_offset: Number = 10.3  # mmHg, sd over patients, of the LV pressure estimate
+    lv_offset_mean: Number = 3.33
+    lvedp_offset: Number = -5.66  # mmHg, of the end-diastolic estimate beside the mean's
+    lv_drift: Number = 7.84
+    lvedp_drift: Number = 7.16
+    elastance_bias: Number = 0.172
+    elastance_scale: Number = 0.973
     # practice
-    caution: Number = 0.0  # shifts every clinician's thresholds, mmHg
-    restlessness: Number = 1.0  # scales unprompted changes
-    weaning_pace: Number = 1.0  # scales the chance of a step down
-    rescue: Number = 1.0  # scales the chance of a step up when pressure is low
-    oversupport: Number = 0.22  # chance per hour to give way to a low pulse
-    start_high: Number = 0.0  # shifts the first level
+    caution: Number = -2.58  # shifts every clinician's thresholds, mmHg
+    restlessness: Number = 0.642  # scales unprompted changes
+    weaning_pace: Number = 0.86  # scales the chance of a step down
+    rescue: Number = 0.282  # scales the chance of a step up when pressure is low
+    oversupport: Number = 0.164  # chance per hour to give way to a low pulse
+    start_high: Number = -0.0161  # shifts the first level
     insight: Number = 0.0  # how far clinicians wean on a reading the records do not hold
-    stay_hours: Number = 85.0  # median administrative length
+    stay_hours: Number = 105.0  # median administrative length
 
 
 class Traits(eqx.Module):
@@ -177,10 +177,9 @@ def draw_traits(population: Population, *, key: PRNGKeyArray) -> Traits:
         return median * jnp.exp(spread * z[i])
 
     recoverer = (u[0] > p.nonrecoverers).astype(float)
-    strongest = jnp.where(recoverer > 0, p.elastance, p.elastance_nonrecoverer)
     recovering = around(p.recovery_rate, p.recovery_rate_spread, 13)
     return Traits(
-        elastance=jnp.clip(around(strongest, p.elastance_spread, 0), 0.6, 3.0),
+        elastance=jnp.clip(around(p.elastance, p.elastance_spread, 0), 0.6, 3.0),
         dead_volume=jnp.clip(p.dead_volume + p.dead_volume_spread * z[1], 10.0, 110.0),
         stiffness=around(p.stiffness, p.stiffness_spread, 2),
         curvature=jnp.clip(p.curvature + p.curvature_spread * z[3], 0.012, 0.032),

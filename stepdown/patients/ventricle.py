@@ -22,6 +22,7 @@ USUAL_GAIN = 0.965  # where the valve never opened
 GAINS = (0.7, 1.2)  # outside: not a calibration
 FOOT = 0.15  # of the steepest rise: where systole begins
 RELAXED = 3.0  # mmHg above the lowest pressure: end of the relaxation that is fitted
+SHALLOW = 15.0  # mmHg; a smaller fall ends, as filling begins, before it shows its course
 TAUS = np.arange(0.016, 0.160, 0.001)  # s
 SYSTOLIC_VOLUME = 140.0  # mL
 
@@ -35,41 +36,157 @@ class Beats(eqx.Module):
     block: Int[np.ndarray, " beats"]
     sample_block: Int[np.ndarray, " samples"]
     rate: float  # Hz
-    blocks: int
+
+
+class Ventricle(eqx.Module):
+    """Readings of every block; NaN where they could not be made."""
+
+    flow: Float[np.ndarray, " blocks"]  # L/min through the pump
+    lvp: Float[np.ndarray, " blocks"]  # mmHg, mean
+    lvedp: Float[np.ndarray, " blocks"]  # mmHg
+    tau: Float[np.ndarray, " blocks"]  # ms
+    ese: Float[np.ndarray, " blocks"]  # mmHg/mL, peak pressure over `SYSTOLIC_VOLUME`
 
 
 def read_ventricle(
     beats: Beats,
-    samples: tuple[np.ndarray, np.ndarray, np.ndarray],
+    channels: Float[np.ndarray, "2 samples"],
+    valid: Bool[np.ndarray, " samples"],
     level: Int[np.ndarray, " blocks"],
-    aortic: tuple[np.ndarray, np.ndarray],
+    pulse: Float[np.ndarray, " blocks"],
     profile: PumpProfile,
-) -> tuple[np.ndarray, ...]:
-    """Flow (L/min), mean and end-diastolic pressure (mmHg), tau (ms), elastance (mmHg/mL).
+) -> Ventricle:
+    """What placement pressure (mmHg) and current (mA) say about the ventricle.
 
-    `samples` are placement pressure, current and their validity; `aortic` is mean pressure
-    and pulse of each block. The elastance is a surrogate: the console knows no volume, so the
-    peak pressure is divided by `SYSTOLIC_VOLUME`. It follows contractility and not size.
+    The elastance is a surrogate: the console knows no volume, so the peak pressure is divided
+    by a usual end-systolic one. It follows contractility, not the size of the heart.
     """
-    placement, current, valid = samples
-    block, (mean, pulse) = beats.sample_block, aortic
+    placement, current = channels
+    block, blocks = beats.sample_block, len(level)
     speed = np.where(level > 0, profile.speed[level - LOWEST] / profile.reference_speed, np.nan)
-    idle = profile.idle_current[level - LOWEST]
-    slope = profile.current_per_flow * speed
+    idle, slope = profile.idle_current[level - LOWEST], profile.current_per_flow * speed
+    gain = profile.flow_gain[level - LOWEST]
     flow = np.where(valid, (current - idle[block]) / slope[block], 0.0)
-    count = np.bincount(block, valid, beats.blocks)
-    with np.errstate(invalid="ignore"):
-        mean_flow = np.bincount(block, flow, beats.blocks) / count
-    mean_flow[np.isnan(speed)] = np.nan
 
-    gains = profile.flow_gain[level - LOWEST]
-    folded, folded_flow = _fold(beats, valid, (placement, flow))
-    gain = gains * _calibrate(folded_flow / gains[:, None], speed, pulse, profile)
-    head = pump_heads(flow / gain[block], speed[block], profile)
+    folded, folded_flow = _fold(beats, valid, (placement, flow), blocks)
+    gain = gain * _calibrate(folded_flow / gain[:, None], speed, pulse, profile)
+    inner = placement - _head(flow / gain[block], speed[block], profile)
+    beat = folded - _head(folded_flow / gain[:, None], speed[:, None], profile)
+    slopes = np.gradient(beat, BIN, axis=1)
+    slopes[:, 1:-1] = (slopes[:, :-2] + 2 * slopes[:, 1:-1] + slopes[:, 2:]) / 4
+
+    count = np.bincount(block, valid, blocks)
+
+    def mean(values):
+        with np.errstate(invalid="ignore"):
+            return np.bincount(block, np.where(valid, values, 0.0), blocks) / count
+
+    return Ventricle(
+        flow=mean(flow),
+        lvp=mean(inner),
+        lvedp=_end_diastole(beat, slopes),
+        tau=_relaxation(beat, slopes),
+        ese=beat.max(axis=1) / SYSTOLIC_VOLUME,
+    )
+
+
+def _fold(beats: Beats, valid, channels, blocks: int):
+    """Mean of each channel against time from the upstroke, (blocks, BEFORE + AFTER) bins."""
+    width = BEFORE + AFTER
+    counts, totals = np.zeros(blocks * width), [np.zeros(blocks * width) for _ in channels]
+    samples = (
+        np.arange(beats.onset[0], beats.onset[-1]) if len(beats.onset) > 1 else np.zeros(0, int)
+    )
+    beat = np.repeat(np.arange(len(beats.whole)), np.diff(beats.onset))
+    use = beats.whole[beat] & valid[samples]
+    samples, beat = samples[use], beat[use]
+    for shift in (0, 1):  # time since this beat's upstroke, then time to the next one's
+        place = (samples / beats.rate - beats.time[beat + shift]) / BIN + BEFORE
+        place = np.floor(place).astype(int)
+        inside = (place >= 0) & (place < BEFORE) if shift else (place >= BEFORE) & (place < width)
+        index = beats.block[beat[inside]] * width + place[inside]
+        counts += np.bincount(index, minlength=blocks * width)
+        for total, channel in zip(totals, channels, strict=True):
+            total += np.bincount(index, channel[samples[inside]], blocks * width)
     with np.errstate(invalid="ignore"):
-        mean_head = np.bincount(block, np.where(valid, head, 0.0), beats.blocks) / count
-    inner = folded - pump_heads(folded_flow / gain[:, None], speed[:, None], profile)
-    slopes = _smooth(np.gradient(inner, BIN, axis=1))
-    filled = _end_diastole(inner, slopes)
-    peak = np.max(inner, axis=1)
-    return mean_flow, mean - mean_head, filled, _relaxation(inner, slopes), peak / SYSTOLIC_VOLUME
+        return [_bridge((total / counts).reshape(blocks, width)) for total in totals]
+
+
+def _bridge(folded: np.ndarray) -> np.ndarray:
+    """Fill empty bins, as a paced rhythm in step with the samples leaves them."""
+    bins = np.arange(folded.shape[1])
+    for row in folded:
+        known = np.isfinite(row)
+        if not known.all() and known.sum() >= len(row) // 5:
+            row[:] = np.interp(bins, bins[known], row[known])
+    return folded
+
+
+def _calibrate(flow, speed, pulse, profile: PumpProfile) -> np.ndarray:
+    """Flow of this pump as a share of its profile's, from beats that open the valve.
+
+    Blocks without ejection take the gain of the ejecting blocks around them.
+    """
+    systole = np.sort(flow[:, BEFORE : BEFORE + 30], axis=1)[:, -4:].mean(axis=1)
+    with np.errstate(invalid="ignore"):
+        gain = systole / _flow(-VALVE_SHARE * pulse, speed, profile)
+        ejecting = (pulse > EJECTING) & (gain > GAINS[0]) & (gain < GAINS[1])
+    where = np.flatnonzero(ejecting)
+    if len(where) == 0:
+        return np.full(len(gain), USUAL_GAIN)
+    return np.interp(np.arange(len(gain)), where, gain[where])
+
+
+def _flow(head, speed, profile: PumpProfile):
+    """`pump.pump_flow` below shut-off, over arrays of speeds."""
+    linear, quadratic = profile.linear_loss * speed, profile.quadratic_loss
+    spare = profile.shutoff_head * speed**2 - head
+    return (np.sqrt(linear**2 + 4 * quadratic * spare) - linear) / (2 * quadratic)
+
+
+def _head(flow, speed, profile: PumpProfile):
+    """`pump.pump_head` over arrays of speeds."""
+    losses = profile.linear_loss * speed * flow
+    bent = np.where(flow > 0, losses + profile.quadratic_loss * flow**2, losses / BACKFLOW)
+    return profile.shutoff_head * speed**2 - bent
+
+
+def _end_diastole(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Pressure where the systolic rise begins: the last bins before it that hardly rise."""
+    bins = np.arange(beat.shape[1])
+    rising = slopes[:, BEFORE - 15 : BEFORE + 10]
+    steepest = BEFORE - 15 + rising.argmax(axis=1)
+    calm = (slopes < FOOT * rising.max(axis=1)[:, None]) & (bins < steepest[:, None])
+    foot = np.maximum(beat.shape[1] - 1 - calm[:, ::-1].argmax(axis=1), 1)
+    rows = np.arange(len(beat))
+    pressure = (beat[rows, foot] + beat[rows, foot - 1]) / 2
+    return np.where(calm.any(axis=1), pressure, np.nan)
+
+
+def _relaxation(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Tau in ms: least squares of P = a + b exp(-t / tau), the asymptote a left free.
+
+    From the steepest fall to `RELAXED` above the lowest pressure; forcing a = 0 would bias tau.
+    A heart too weak for a fall of `SHALLOW` has no tau here.
+    """
+    first = BEFORE + 3 + slopes[:, BEFORE + 3 : BEFORE + 55].argmin(axis=1)
+    bins = np.arange(30)
+    fall = beat[np.arange(len(beat))[:, None], np.minimum(first[:, None] + bins, beat.shape[1] - 1)]
+    ended = fall < fall.min(axis=1)[:, None] + RELAXED
+    use = (bins < ended.argmax(axis=1)[:, None]).astype(float)
+    count = np.maximum(use.sum(axis=1), 1)
+
+    def centered(x):
+        return use * (x - (use * x).sum(axis=1)[:, None] / count[:, None])
+
+    pressure = centered(fall)
+    errors = []
+    for tau in TAUS:
+        decay = centered(np.exp(-bins * BIN / tau)[None])
+        scale = (decay * pressure).sum(axis=1) / np.maximum((decay**2).sum(axis=1), 1e-9)
+        errors.append(((pressure - scale[:, None] * decay) ** 2).sum(axis=1))
+    best = np.argmin(errors, axis=0)
+    found = (best > 0) & (best < len(TAUS) - 1) & (count >= 4)
+    with np.errstate(invalid="ignore"):
+        found &= fall[:, 0] - fall.min(axis=1) > SHALLOW
+    return np.where(found & np.isfinite(fall).all(axis=1), 1000 * TAUS[best], np.nan)

@@ -27,11 +27,10 @@ from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activa
 from stepdown.patients.sensors import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
-LANE = 600.0  # s
 LANES = 72  # in one compiled call
 BEATS = 128  # of every lane in one compiled call
 HOURS = 24  # replayed in one compiled call
-LEAD = 40  # beats before a lane; by then its start is forgotten to about 0.01 mmHg
+LEAD = 40  # beats before a lane; by then its start is forgotten to 0.001 mmHg
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class WaveformConfig:
     rate: float = 25.0  # Hz
     interval_spread: float = 0.015  # of the beat interval in sinus rhythm, as a share
     fibrillation_spread: float = 0.13
+    lane: float = 600.0  # s that run side by side; matters for speed alone
     sensors: SensorConfig = field(default_factory=SensorConfig)
 
 
@@ -86,7 +86,7 @@ def simulate_waveforms(
     k_beats, k_sensors = jr.split(key)
     stay = replay_stay(cohort, latents, world, patient)
     beats = _draw_beats(stay, world, config, key=k_beats)
-    aortic, flow, facts = _run(beats, stay, world)
+    aortic, flow, facts = _run(beats, stay, world, config.lane)
     seconds = len(stay.level) * 3600 * world.dt
     second = np.arange(round(seconds * config.rate)) / config.rate
     beat = np.searchsorted(beats.onset, second, side="right") - 1
@@ -160,16 +160,16 @@ def _draw_beats(stay: Stay, world: World, config: WaveformConfig, *, key) -> _Be
     return _Beats(start, eqx.tree_at(lambda c: c.period, heart, period), level)
 
 
-def _run(beats: _Beats, stay: Stay, world: World):
+def _run(beats: _Beats, stay: Stay, world: World, seconds: float):
     """Integrate all lanes; aortic pressure and pump flow of every step, facts of every beat."""
     end = len(stay.level) * 3600 * world.dt
-    lane = np.arange(int(np.ceil(end / LANE)))
-    first = np.searchsorted(beats.onset, lane * LANE)
+    lane = np.arange(int(np.ceil(end / seconds)))
+    first = np.searchsorted(beats.onset, lane * seconds)
     last = np.append(first[1:], len(beats.onset))
     runs = -(-int((last - first).max() + LEAD) // BEATS)
     index = (first - LEAD)[:, None] + np.arange(runs * BEATS)
     index = np.clip(index, 0, len(beats.onset) - 1)
-    knot = np.round(lane * LANE / (3600 * world.dt)).astype(int)
+    knot = np.round(lane * seconds / (3600 * world.dt)).astype(int)
     volumes = jax.tree.map(lambda x: x[knot], stay.volumes)
     shape = (len(beats.onset), STEPS_PER_BEAT)
     out = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros((shape[0], 8))

@@ -6,9 +6,10 @@ The same cohort gives the same bytes. Writing goes through `artifacts.write_fold
 folder verifies its manifest first.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,12 +18,14 @@ import jax.random as jr
 import numpy as np
 import polars as pl
 import safetensors.numpy
+from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import ArtifactError, arrays_from_bytes, load_config
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import admit
+from stepdown.patients.bedside import World, admit
 from stepdown.patients.cohort import CohortConfig, Latents, world_of
 from stepdown.patients.faults import Fault
+from stepdown.patients.sensors import Recording
 from stepdown.signals import HIGHEST, LOWEST, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS
 
 KIND = "cohort"
@@ -35,7 +38,13 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(NAMES, pl.Float32),
     "level": pl.Int32,
 }
-WAVEFORM = ("second", "placement", "speed", "current")
+WAVEFORM: dict[str, type[pl.DataType]] = {
+    "second": pl.Float64,
+    "placement": pl.Float32,
+    "speed": pl.Float32,
+    "current": pl.Float32,
+}
+Leaf = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 _LONGEST = 100 * 24 * 60.0  # min; more is a calendar date or another unit
 
 
@@ -52,10 +61,10 @@ def cohort_table(cohort: Cohort) -> pl.DataFrame:
     return pl.DataFrame(data, schema_overrides=COLUMNS)
 
 
-def waveform_table(recording: Mapping[str, np.ndarray]) -> pl.DataFrame:
-    """A 25 Hz recording: seconds, placement pressure in mmHg, speed in rpm, current in mA."""
-    types = {name: pl.Float64 if name == "second" else pl.Float32 for name in WAVEFORM}
-    return pl.DataFrame({name: np.asarray(recording[name]) for name in WAVEFORM}, types)
+def waveform_table(recording: Recording) -> pl.DataFrame:
+    """A 25 Hz recording; a channel is NaN where nothing was measured."""
+    channels = {name: np.asarray(getattr(recording, name)) for name in WAVEFORM}
+    return pl.DataFrame(channels, schema_overrides=WAVEFORM)
 
 
 def fault_table(faults: Iterable[Fault]) -> pl.DataFrame:
@@ -99,9 +108,7 @@ def read_latents(folder: Path) -> Latents:
     """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
     config = load_config(folder, CohortConfig, kind=KIND)
     saved = arrays_from_bytes((folder / LATENTS).read_bytes())
-    patient = eqx.filter_eval_shape(admit, world_of(config), key=jr.key(0))
-    blank = jax.ShapeDtypeStruct((), jnp.int32)
-    like = Latents(patient, patient.course, patient.memory, jr.key(0), blank)  # pyright: ignore
+    like = eqx.filter_eval_shape(_one_patient, world_of(config), jr.key(0))
     names, leaves, structure = _named(like)
     if odd := sorted(set(names) ^ set(saved)):
         raise ArtifactError(
@@ -112,15 +119,21 @@ def read_latents(folder: Path) -> Latents:
     return jax.tree.unflatten(structure, found)
 
 
-def _leaf(saved: np.ndarray, like: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
+def _one_patient(world: World, key: PRNGKeyArray) -> Latents:
+    """What latents are made of; only the structure is of interest."""
+    patient = admit(world, key=key)
+    return Latents(patient, patient.course, patient.memory, key[None], jnp.zeros(1, int))
+
+
+def _leaf(saved: np.ndarray, like: Leaf) -> jax.Array:
     return jr.wrap_key_data(jnp.asarray(saved)) if _is_key(like) else jnp.asarray(saved)
 
 
-def _is_key(leaf: jax.Array | jax.ShapeDtypeStruct) -> bool:
+def _is_key(leaf: Leaf) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _named(tree: Latents) -> tuple[list[str], list, jax.tree_util.PyTreeDef]:
+def _named(tree: Latents) -> tuple[list[str], list, Any]:
     flat, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
     return names, [leaf for _, leaf in flat], structure
@@ -201,10 +214,11 @@ def _check_signal(table: pl.DataFrame, index: int, path: Path) -> None:
 
 
 def _interval(table: pl.DataFrame) -> float:
-    """The shortest time between two samples of a stay, min."""
-    steps = table.sort("patient", "minute")["minute"].diff().over(table.sort("patient")["patient"])
-    positive = steps.filter(steps > 0)
-    return float(positive.min()) if len(positive) else SAMPLE_MINUTES  # type: ignore[arg-type]
+    """The usual time between two samples of a stay, min."""
+    pauses = table.sort("patient", "minute").select(pl.col("minute").diff().over("patient"))
+    known = pauses["minute"].drop_nulls().to_numpy()
+    values, counts = np.unique(known[known > 0], return_counts=True)
+    return float(values[np.argmax(counts)]) if len(values) else SAMPLE_MINUTES
 
 
 def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:

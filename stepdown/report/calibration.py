@@ -131,13 +131,13 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     patients, steps = cohort.seen.shape
     count = steps // STEPS
     shape = (patients, count, STEPS)
-    full = np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape).all(-1)
+    full = np.all(np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape), axis=-1)
     levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
     signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, len(NAMES))
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
     reward, strict, limits, gradient = jax.device_get(_score_hours(jnp.asarray(states)))
     level = np.floor(levels.mean(-1) + 0.5)
-    follows = full[:, 1:] & full[:, :-1]
+    follows = np.logical_and(full[:, 1:], full[:, :-1])
     return {
         "reward": reward,
         "level": level[full],

@@ -7,7 +7,7 @@ from stepdown.signals import MAP
 
 TRANSFERRED, EXPLANTED, DEAD = 0, 1, 2
 LOW_MAP = 60.0  # mmHg
-SHORTEST = 12.0  # h; a shorter stay shows little
+SHORTEST, LONG = 12.0, 72.0  # h; a shorter stay shows little
 
 
 def pick_examples(cohort: Cohort, outcome: np.ndarray | None = None) -> list[tuple[int, str]]:
@@ -21,7 +21,7 @@ def pick_examples(cohort: Cohort, outcome: np.ndarray | None = None) -> list[tup
     hours = facts["hours"]
     left_in_peace = (fate == EXPLANTED) if outcome is not None else (facts["last_level"] <= 3)
     usual = np.median(hours[left_in_peace]) if left_in_peace.any() else 0.0
-    stuck = (fate <= TRANSFERRED) & (facts["late_level"] >= 7)
+    stuck = (fate <= TRANSFERRED) & (facts["late_level"] >= 7) & (hours >= LONG)
     wishes = (
         (left_in_peace & (facts["drop"] >= 4), -np.abs(hours - usual), "weaned"),
         ((fate != DEAD) & (facts["rescue"] >= 2), facts["rescue"] + hours / 1e3, "rescued"),

@@ -5,6 +5,7 @@ needs color to be understood. Every axis names its unit, levels are steps, limit
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -37,7 +38,7 @@ LOW_REWARD = -3.0  # about the worst quarter of the real hours (-3.1)
 DEEPEST = -12  # rewards below share one row
 TICKS, TICK_WORDS = (0, -3, -6, -9, -12.5), ("0", "−3", "−6", "−9", "< −12")
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -56,9 +57,9 @@ def draw_overview(cohort: Cohort, path: Path, outcome: np.ndarray | None = None)
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(15, 13.5), layout="constrained")
         try:
-            top, bottom = figure.subfigures(2, 1, height_ratios=(8, 4.6), hspace=0.03)
-            _draw_examples(top, cohort, outcome)
-            _draw_hours(bottom, cohort)
+            grid = figure.add_gridspec(2, 1, height_ratios=(8, 4.6), hspace=0.03)
+            _draw_examples(figure.add_subfigure(grid[0]), cohort, outcome)
+            _draw_hours(figure.add_subfigure(grid[1]), cohort)
             # Dates and versions stay out of the file: same cohort, same bytes.
             figure.savefig(path, dpi=110, metadata={"Software": None}, format="png")
         finally:
@@ -149,7 +150,7 @@ def _draw_sparsity(axis: Axes, level: np.ndarray, reward: np.ndarray) -> None:
 
 
 def _draw_rewards(axis: Axes, reward: np.ndarray) -> None:
-    bins = np.append(DEEPEST - 1, np.arange(DEEPEST, 0.5, 0.5))
+    bins = [DEEPEST - 1, *np.arange(DEEPEST, 0.5, 0.5)]
     weights = np.full(reward.size, 100 / max(reward.size, 1))
     axis.hist(
         np.clip(reward, DEEPEST - 1, 0), bins, weights=weights, color=BARS, ec="white", lw=0.6
@@ -165,7 +166,7 @@ def _draw_rewards(axis: Axes, reward: np.ndarray) -> None:
 
 
 def _draw_stays(axis: Axes, hours: np.ndarray) -> None:
-    counts, *_ = axis.hist(hours, np.arange(0, hours.max() + 12, 12), color=BARS, ec="white")
+    counts, *_ = axis.hist(hours, np.arange(0, hours.max() + 12.1, 12), color=BARS, ec="white")
     axis.set_ylim(0, 1.3 * np.max(counts))  # room for the words above the bars
     axis.axvline(hours.mean(), ymax=0.82, color=INK, lw=1.4)
     axis.axvline(STAY_HOURS, ymax=0.82, color=LIMIT, lw=1.4, linestyle=(0, (5, 3)))

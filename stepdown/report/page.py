@@ -12,6 +12,10 @@ from stepdown.report.calibration import SOURCE, Row
 from stepdown.report.tables import HEAD, cells, summarize, verdict
 
 BANNER = "Research software on simulated patients. Not a medical device, not for care."
+ALT = (
+    "Example stays over time with their levels, level against hourly reward with the rare region "
+    "shaded, histograms of reward and length of stay"
+)
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2127; --muted: #56616b; --paper: #ffffff;
   --line: #d9dee3; --soft: #f3f5f7; --good: #14602f; --bad: #a3261f; --warn: #fff4d6; }
@@ -35,8 +39,9 @@ tr.group th { background: var(--soft); }
 details { background: var(--soft); border-radius: .4rem; padding: .5rem .75rem; margin: 1rem 0; }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 code { font-size: .88em; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { th, td { padding: .25rem .35rem; } table { font-size: .82rem; }
-  .bar { display: none; } }
+@media (max-width: 40rem) { body { padding: .5rem; } th, td { padding: .25rem .2rem; }
+  table { font-size: .74rem; }
+  .bar { display: none; } img { width: 52rem; max-width: none; } }
 """
 
 
@@ -74,14 +79,13 @@ def make_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 def cohort_section(rows: Sequence[Row], overview: bytes, card: str) -> Section:
     """The patients: a picture, the calibration, the card."""
     outside = [row for row in rows if row.bar is not None and not row.within]
-    names = "; ".join(f"{row.group}, {row.what}" for row in outside)
-    misses = f" Not within: {names}." if outside else ""
+    names = "; ".join(f"{row.group}, {row.what}" for row in outside[:6])
+    more = f" and {len(outside) - 6} more, marked below" if len(outside) > 6 else ""
+    misses = f" Not within: {names}{more}." if outside else ""
     image = base64.b64encode(overview).decode()
     return Section(
         "The patients",
-        f'<img alt="Example stays over time with their levels, level against hourly reward with '
-        f'the rare region shaded, histograms of reward and length of stay" '
-        f'src="data:image/png;base64,{image}">\n'
+        f'<div class="wide"><img alt="{ALT}" src="data:image/png;base64,{image}"></div>\n'
         f"<h3>Ours beside the real cohort</h3>\n<p>{summarize(rows)}.{_text(misses)} "
         f'<span class="muted">Published: {SOURCE}. A difference is counted in the unit of its bar; '
         f"numbers without a bar are shown for comparison.</span></p>\n{_calibration(rows)}\n"

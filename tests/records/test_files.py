@@ -1,0 +1,169 @@
+"""Cohorts survive the way to disk and back; a wrong file is named with what is wrong."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import polars as pl
+import pytest
+
+from stepdown.artifacts import ArtifactError, write_folder
+from stepdown.handover import Cohort
+from stepdown.patients.bedside import admit
+from stepdown.patients.cohort import CohortConfig, Latents, world_of
+from stepdown.records.files import (
+    COHORT,
+    COLUMNS,
+    KIND,
+    LATENTS,
+    cohort_table,
+    latents_to_bytes,
+    read_cohort,
+    read_latents,
+    to_parquet,
+)
+from stepdown.signals import SIGNALS, TAU
+
+CENTER = np.array([sum(signal.soft) / 2 for signal in SIGNALS], np.float32)
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    """Two stays of different length, one with a gap, one without tau."""
+    seen = np.arange(20) < np.array([20, 12])[:, None]
+    seen[0, 4:7] = False
+    noise = np.random.default_rng(0).normal(1, 0.02, (2, 20, 12)).astype(np.float32)
+    signals = np.where(seen[..., None], CENTER * noise, np.nan).astype(np.float32)
+    signals[1, :, TAU] = np.nan
+    level = np.where(seen, 6, 0).astype(np.int32)
+    return Cohort(jnp.asarray(signals), jnp.asarray(level), jnp.asarray(seen), ("b", "a"))
+
+
+def write(cohort_or_table, path):
+    table = cohort_or_table
+    if isinstance(table, Cohort):
+        table = cohort_table(table)
+    to_parquet(table)(path)
+    return path
+
+
+@pytest.mark.parametrize("minutes", [10.0, 0.5])
+def test_a_cohort_comes_back_as_it_was(cohort, minutes, tmp_path):
+    grid = Cohort(cohort.signals, cohort.level, cohort.seen, cohort.patient, minutes)
+    back = read_cohort(write(grid, tmp_path / "some.parquet"))
+    assert (back.patient, back.minutes) == (("b", "a"), minutes)
+    for name in ("signals", "level", "seen"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(grid, name))
+
+
+def test_the_table_holds_seen_samples_only_in_the_promised_types(cohort):
+    table = cohort_table(cohort)
+    assert table.schema == pl.Schema(COLUMNS)
+    assert table.height == 17 + 12
+    first = table.filter(pl.col("patient") == "b")["minute"].to_list()
+    assert first == [10.0 * step for step in (*range(4), *range(7, 20))]
+
+
+def test_the_same_cohort_gives_the_same_bytes(cohort, tmp_path):
+    files = [write(cohort, tmp_path / name).read_bytes() for name in ("one", "two")]
+    assert files[0] == files[1]
+
+
+def test_row_order_does_not_matter(cohort, tmp_path):
+    table = cohort_table(cohort)
+    shuffled = pl.concat([table.head(1), table.tail(-1).sample(fraction=1, shuffle=True, seed=1)])
+    back = read_cohort(write(shuffled, tmp_path / "shuffled"))
+    np.testing.assert_array_equal(back.signals, cohort.signals)
+
+
+def change(**columns):
+    return lambda table: table.with_columns(**columns)
+
+
+BROKEN = {
+    "expected a column 'hr', which is missing": lambda table: table.drop("hr"),
+    "expected no column 'note'": change(note=pl.lit("hello")),
+    "expected column 'level' as Int32, got Float64": change(level=pl.col("level").cast(pl.Float64)),
+    "expected samples, got an empty table": lambda table: table.head(0),
+    "expected 'level' in every row, 1 lack it": lambda table: table.with_row_index().with_columns(
+        level=pl.when(pl.col("index") > 0).then(pl.col("level"))
+    ).drop("index"),
+    "expected levels 2 to 9, got 1": change(level=pl.lit(1, pl.Int32)),
+    "expected minutes since the start of support, got 2.9e[+]07": change(
+        minute=pl.col("minute") + 2.9e7
+    ),
+    "expected minutes since the start of support, got nan": change(minute=pl.lit(np.nan)),
+    "expected 'map' in mmHg, mostly 30 to 150, got a median of 12": change(
+        map=pl.lit(12, pl.Float32)
+    ),
+    "expected finite 'flow', got infinity": change(flow=pl.lit(np.inf, pl.Float32)),
+    "expected values in 'hr', got none": change(hr=pl.lit(np.nan, pl.Float32)),
+    "expected one row per patient and minute": lambda table: pl.concat([table, table.head(1)]),
+    "expected one sample every 10 min, got one at minute 94": change(
+        minute=pl.when(pl.col("minute") == 90).then(94.0).otherwise(pl.col("minute"))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", BROKEN)
+def test_a_wrong_table_is_refused_in_words(cohort, sentence, tmp_path):
+    path = write(BROKEN[sentence](cohort_table(cohort)), tmp_path / "broken.parquet")
+    with pytest.raises(ArtifactError, match=f"broken.parquet: {sentence}"):
+        read_cohort(path)
+
+
+def test_a_foreign_file_is_refused_in_words(tmp_path):
+    (tmp_path / "foreign.parquet").write_text("patient,minute\n")
+    with pytest.raises(ArtifactError, match="expected a Parquet table, got something else"):
+        read_cohort(tmp_path / "foreign.parquet")
+    with pytest.raises(FileNotFoundError, match="found none; check the path"):
+        read_cohort(tmp_path / "nowhere.parquet")
+
+
+@pytest.fixture(scope="module")
+def latents() -> Latents:
+    """The truth of three patients over two hours, as they were admitted."""
+    keys = jr.split(jr.key(3), 3)
+    patients = jax.vmap(lambda key: admit(world_of(CohortConfig()), key=key))(keys)
+    twice = [patients.course, patients.memory]
+    course, memory = jax.tree.map(lambda x: jnp.stack([x, x], 1), twice)
+    return Latents(patients, course, memory, keys, jnp.array([0, 1, 2]))
+
+
+def save(path, cohort, content: bytes):
+    files = {
+        COHORT: to_parquet(cohort_table(cohort)),
+        LATENTS: content,
+        "config.json": b'{"hours": null, "minutes": 10.0, "patients": 3, "preset": "guarded", '
+        b'"profile": "cp"}',
+    }
+    write_folder(path, files, kind=KIND, about={})
+    return path
+
+
+def test_latents_come_back_as_they_were_and_say_what_they_are_for(cohort, latents, tmp_path):
+    content = latents_to_bytes(latents)
+    assert b"for judging only" in content[:20_000]
+    back = read_latents(save(tmp_path / "saved", cohort, content))
+    assert jax.tree.structure(back) == jax.tree.structure(latents)
+    for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(latents), strict=True):
+        assert one.dtype == other.dtype
+        assert jnp.array_equal(one, other)
+
+
+def test_a_folder_is_verified_before_it_is_read(cohort, latents, tmp_path):
+    folder = save(tmp_path / "saved", cohort, latents_to_bytes(latents))
+    assert read_cohort(folder).patient == cohort.patient
+    content = bytearray((folder / COHORT).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / COHORT).write_bytes(content)
+    with pytest.raises(ArtifactError, match="got other bytes"):
+        read_cohort(folder)
+
+
+def test_latents_of_another_version_are_refused(cohort, latents, tmp_path):
+    other = save(
+        tmp_path / "saved", cohort, latents_to_bytes(latents).replace(b"ischemia", b"xschemia")
+    )
+    with pytest.raises(ArtifactError, match="simulate the cohort again"):
+        read_latents(other)

@@ -1,0 +1,132 @@
+"""The whole journey at pocket size: eight patients, one day, from the command to the report."""
+
+import csv
+import hashlib
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from stepdown.__main__ import main
+from stepdown.artifacts import check_folder
+from stepdown.records.files import COLUMNS, read_cohort, read_latents
+from stepdown.signals import NAMES
+
+DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
+        "cohort/overview.png", "tables/cohort.csv", "results.txt")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "pocket"
+    assert main(["run", "pocket", "--out", str(out)]) == 0
+    return out
+
+
+def test_every_file_is_there_and_listed(finished):
+    manifest = check_folder(finished, "run")
+    expected = {*DATA, "report.html", "config.json", "cohort/config.json", "cohort/manifest.json"}
+    assert set(manifest["files"]) == expected
+    cohort = check_folder(finished / "cohort", "cohort")
+    assert cohort["about"]["seed"] == 7
+    assert cohort["about"]["latents"].startswith("for judging only")
+
+
+def test_the_cohort_has_eight_full_days(finished):
+    table = pl.read_parquet(finished / "cohort/cohort.parquet")
+    assert table.schema == pl.Schema(COLUMNS)
+    assert table.height == 8 * 144
+    assert np.isfinite(table.select(NAMES).to_numpy()).all()
+    cohort, latents = read_cohort(finished / "cohort"), read_latents(finished / "cohort")
+    assert cohort.signals.shape == (8, 144, 12)
+    assert latents.course.recovery.shape == (8, 24)
+    assert bool(np.all((latents.course.recovery >= 0) & (latents.course.recovery <= 1)))
+    # the level in force at the start of an hour is known to the truth as well
+    np.testing.assert_array_equal(latents.memory.level, cohort.level[:, ::6])
+
+
+def test_the_table_holds_every_published_number(finished):
+    with (finished / "tables/cohort.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 71
+    for row in rows:
+        assert math.isfinite(float(row["published"]))
+        assert row["verdict"] in ("within", "outside", "shown", "no data")
+        if row["verdict"] != "no data":
+            assert math.isfinite(float(row["ours"]))
+            assert math.isfinite(float(row["difference"]))
+    # only a level that nobody used in one day may lack numbers
+    assert {r["group"] for r in rows if r["verdict"] == "no data"} <= {
+        "flow by level", "current by level"
+    }  # fmt: skip
+
+
+def test_the_card_names_the_files_by_their_digests(finished):
+    card = (finished / "cohort/card.md").read_text()
+    assert "not evidence on patients; not for care" in card
+    for name in ("cohort.parquet", "latents.safetensors"):
+        digest = hashlib.sha256((finished / "cohort" / name).read_bytes()).hexdigest()
+        assert f"| `{name}` | `{digest}` |" in card
+
+
+def test_the_report_needs_nothing_else(finished):
+    page = (finished / "report.html").read_text()
+    for reference in ("http://", "https://", "<script", "<link", "url("):
+        assert reference not in page
+    assert "data:image/png;base64," in page
+    assert "Not a medical device, not for care." in page
+
+
+def test_the_same_seed_gives_the_same_bytes(finished, tmp_path):
+    assert main(["run", "pocket", "--out", str(tmp_path / "again")]) == 0
+    for name in DATA:
+        assert (tmp_path / "again" / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_a_finished_run_is_shown_again_and_not_repeated(finished, capsys):
+    before = (finished / "manifest.json").read_bytes()
+    assert main(["run", "pocket", "--out", str(finished)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""  # nothing was simulated
+    assert printed.out.startswith((finished / "results.txt").read_text())
+    assert printed.out.splitlines()[-1] == f"Report: {finished / 'report.html'}"
+    assert (finished / "manifest.json").read_bytes() == before
+
+
+def test_another_run_is_not_written_over_a_finished_one(finished, capsys):
+    assert main(["run", "demo", "--out", str(finished)]) == 2
+    assert "exists; choose another one or remove it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--waveforms 4 --patients 3", "--waveforms: expected 0 to 3"),
+        ("--waveforms -1", "--waveforms: expected 0 to 379"),
+        ("--profile zz", "expected a pump profile out of cp, got 'zz'"),
+        ("--hours 0.5", "expected 1 to 120 hours, got 0.5"),
+        ("--hours nan", "expected 1 to 120 hours, got nan"),
+        ("--seed -1", "--seed: expected 0 to"),
+    ],
+)
+def test_wrong_values_are_refused_before_anything_is_simulated(words, sentence, tmp_path, capsys):
+    assert main(["simulate", "--out", str(tmp_path / "out"), *words.split()]) == 2
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_faults_come_with_their_labels(finished, tmp_path):
+    out = tmp_path / "faulty"
+    words = ["simulate", "--patients", "8", "--hours", "24", "--faults", "--out", str(out)]
+    assert main(words) == 0
+    clean = pl.read_parquet(finished / "cohort/cohort.parquet")
+    faulty, faults = (
+        pl.read_parquet(out / "cohort.parquet"),
+        pl.read_parquet(out / "faults.parquet"),
+    )
+    gone = faults.filter(pl.col("kind") == "gap").select(pl.col("last") - pl.col("first") + 1)
+    assert clean.height - faulty.height == gone.sum().item() > 0
+    assert (out / "latents.safetensors").read_bytes() == (
+        finished / "cohort/latents.safetensors"
+    ).read_bytes()
