@@ -1,9 +1,9 @@
 """The pump as its profile describes it: level to speed, head to flow, flow to current.
 
 A profile is data with a named source (`profiles/*.json`). Head and flow follow the usual
-quadratic of rotary pumps with affinity scaling, H = H0 w² - k1 w Q - k2 Q² with w the speed
-relative to the profile's reference and Q in L/min; the motor current is linear in flow at
-constant speed. Both relations are what a console inverts to estimate ventricular pressure.
+quadratic of rotary pumps, H = H0 - k1 w Q - k2 Q² with w the speed relative to the profile's
+reference, Q in L/min and H0 the shut-off head of the level (near to growing with w², the affinity
+law); the motor current is linear in flow at constant speed. Both relations are what a console inverts to estimate ventricular pressure.
 """
 
 import json
@@ -22,12 +22,11 @@ class PumpProfile(eqx.Module):
     """A pump type; the tables run over P2..P9."""
 
     speed: Float[Array, " 8"]  # rpm
-    flow_gain: Float[Array, " 8"]  # correction of the affinity law
+    shutoff_head: Float[Array, " 8"]  # mmHg at zero flow
     idle_current: Float[Array, " 8"]  # mA at zero flow
     current_per_flow: Float[Array, ""]  # mA per L/min at reference speed
     reference_speed: Float[Array, ""]  # rpm
-    shutoff_head: Float[Array, ""]  # mmHg at reference speed and zero flow
-    linear_loss: Float[Array, ""]  # mmHg per L/min
+    linear_loss: Float[Array, ""]  # mmHg per L/min at reference speed
     quadratic_loss: Float[Array, ""]  # mmHg per (L/min)²
     name: str = eqx.field(static=True)
     source: str = eqx.field(static=True)
@@ -67,10 +66,10 @@ def pump_flow(
     """Flow in L/min against a head in mmHg; the positive root of the head-flow curve."""
     w = relative_speed(profile, level)
     k1, k2 = profile.linear_loss * w, profile.quadratic_loss
-    spare = profile.shutoff_head * w**2 - head
+    spare = profile.shutoff_head[level - LOWEST] - head
     forward = (jnp.sqrt(k1**2 + 4 * k2 * jnp.maximum(spare, 0.0)) - k1) / (2 * k2)
     backward = BACKFLOW * jnp.minimum(spare, 0.0) / k1
-    return (forward + backward) * profile.flow_gain[level - LOWEST]
+    return forward + backward
 
 
 def pump_head(
@@ -78,10 +77,9 @@ def pump_head(
 ) -> Float[Array, ""]:
     """Head in mmHg at a flow in L/min: `pump_flow` inverted."""
     w = relative_speed(profile, level)
-    flow = flow / profile.flow_gain[level - LOWEST]
     k1, k2 = profile.linear_loss * w, profile.quadratic_loss
     losses = k1 * flow + k2 * flow**2
-    return profile.shutoff_head * w**2 - jnp.where(flow > 0, losses, k1 * flow / BACKFLOW)
+    return profile.shutoff_head[level - LOWEST] - jnp.where(flow > 0, losses, k1 * flow / BACKFLOW)
 
 
 def motor_current(

@@ -65,13 +65,15 @@ def read_ventricle(
     block, blocks = beats.sample_block, len(level)
     speed = np.where(level > 0, profile.speed[level - LOWEST] / profile.reference_speed, np.nan)
     idle, slope = profile.idle_current[level - LOWEST], profile.current_per_flow * speed
-    gain = profile.flow_gain[level - LOWEST]
+    shutoff = profile.shutoff_head[level - LOWEST]
     flow = np.where(valid, (current - idle[block]) / slope[block], 0.0)
 
     folded, folded_flow = _fold(beats, valid, (placement, flow), blocks)
-    gain = gain * _calibrate(folded_flow / gain[:, None], speed, pulse, profile)
-    inner = placement - _head(flow / gain[block], speed[block], profile)
-    beat = folded - _head(folded_flow / gain[:, None], speed[:, None], profile)
+    gain = _calibrate(folded_flow, (speed, shutoff), pulse, profile)
+    pump = (speed[block], shutoff[block])
+    inner = placement - _head(flow / gain[block], pump, profile)
+    pump = (speed[:, None], shutoff[:, None])
+    beat = folded - _head(folded_flow / gain[:, None], pump, profile)
     slopes = np.gradient(beat, BIN, axis=1)
     slopes[:, 1:-1] = (slopes[:, :-2] + 2 * slopes[:, 1:-1] + slopes[:, 2:]) / 4
 
@@ -122,14 +124,14 @@ def _bridge(folded: np.ndarray) -> np.ndarray:
     return folded
 
 
-def _calibrate(flow, speed, pulse, profile: PumpProfile) -> np.ndarray:
+def _calibrate(flow, pump, pulse, profile: PumpProfile) -> np.ndarray:
     """Flow of this pump as a share of its profile's, from beats that open the valve.
 
     Blocks without ejection take the gain of the ejecting blocks around them.
     """
     systole = np.sort(flow[:, BEFORE : BEFORE + 30], axis=1)[:, -4:].mean(axis=1)
     with np.errstate(invalid="ignore"):
-        gain = systole / _flow(-VALVE_SHARE * pulse, speed, profile)
+        gain = systole / _flow(-VALVE_SHARE * pulse, pump, profile)
         ejecting = (pulse > EJECTING) & (gain > GAINS[0]) & (gain < GAINS[1])
     where = np.flatnonzero(ejecting)
     if len(where) == 0:
@@ -137,18 +139,20 @@ def _calibrate(flow, speed, pulse, profile: PumpProfile) -> np.ndarray:
     return np.interp(np.arange(len(gain)), where, gain[where])
 
 
-def _flow(head, speed, profile: PumpProfile):
-    """`pump.pump_flow` below shut-off, over arrays of speeds."""
+def _flow(head, pump, profile: PumpProfile):
+    """`pump.pump_flow` below shut-off, over arrays of speeds and shut-off heads."""
+    speed, shutoff = pump
     linear, quadratic = profile.linear_loss * speed, profile.quadratic_loss
-    spare = profile.shutoff_head * speed**2 - head
+    spare = shutoff - head
     return (np.sqrt(linear**2 + 4 * quadratic * spare) - linear) / (2 * quadratic)
 
 
-def _head(flow, speed, profile: PumpProfile):
-    """`pump.pump_head` over arrays of speeds."""
+def _head(flow, pump, profile: PumpProfile):
+    """`pump.pump_head` over arrays of speeds and shut-off heads."""
+    speed, shutoff = pump
     losses = profile.linear_loss * speed * flow
     bent = np.where(flow > 0, losses + profile.quadratic_loss * flow**2, losses / BACKFLOW)
-    return profile.shutoff_head * speed**2 - bent
+    return shutoff - bent
 
 
 def _end_diastole(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:

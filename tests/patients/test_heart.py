@@ -20,11 +20,12 @@ from stepdown.patients.heart import (
     start_volumes,
     step,
 )
-from stepdown.patients.population import draw_traits, preset
+from stepdown.patients.population import World, draw_traits, preset
 from stepdown.patients.pump import load_profile
 
 PROFILE = load_profile("cp")
 POPULATION = preset("guarded")
+WORLD = World(POPULATION, PROFILE)
 FEATURES = ("map", "sbp", "dbp", "flow", "lvp", "lvedp", "lv_largest", "lv_smallest")
 
 
@@ -45,7 +46,7 @@ def hearts(count, recovery=None, seed=0):
     def one(key):
         k_traits, k_course = jr.split(key)
         traits = draw_traits(POPULATION, key=k_traits)
-        course = start_course(traits, jnp.asarray(6), POPULATION, PROFILE, key=k_course)
+        course = start_course(traits, jnp.asarray(6), WORLD, key=k_course)
         if recovery is not None:
             course = eqx.tree_at(lambda c: c.recovery, course, jnp.asarray(recovery))
         return circulation_of(course, traits, POPULATION)
@@ -115,8 +116,8 @@ def textbook_beats(circulation, level, volumes, beats):
     """The same heart without our stepping: an ODE for SciPy's LSODA, pump solved exactly."""
     c = {f.name: float(getattr(circulation, f.name)) for f in dataclasses.fields(circulation)}
     w = float(PROFILE.speed[level - 2] / PROFILE.reference_speed)
-    gain = float(PROFILE.flow_gain[level - 2]) * c["pump_gain"] * 1000 / 60
-    h0, k1, k2 = 150 * w**2, 11 * w, 5.0
+    gain = c["pump_gain"] * 1000 / 60
+    h0, k1, k2 = float(PROFILE.shutoff_head[level - 2]), 11 * w, 5.0
 
     def ventricle(stretch, e, elastance, stiffness, curvature):
         passive = stiffness * (np.exp(np.clip(curvature * stretch, -6, 4)) - 1)
