@@ -98,15 +98,17 @@ def fill(page: str, name: str, text: str) -> str:
 
 
 def main() -> None:
-    """Simulate, judge, and rewrite the tables in place."""
+    """Rewrite the tables in place."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=2048)
     args = parser.parse_args()
     start = time.perf_counter()
     page = PAGE.read_text(encoding="utf-8")
     page = fill(page, "moments", moments_table())
-    effects = ["| preset | logged correlation of level and MAP | causal mmHg per level, 95 % |",
-               "|---|---|---|"]
+    effects = [
+        "| preset | logged correlation of level and MAP | causal mmHg per level, 95 % |",
+        "|---|---|---|",
+    ]
     for preset in PRESETS:
         lunch, tertiles, both = judged(preset, args.starts)
         page = fill(page, f"lunch {preset}", lunch)
@@ -114,10 +116,14 @@ def main() -> None:
         effects.append(both)
         print(preset, f"{time.perf_counter() - start:.0f} s", flush=True)
     page = fill(page, "effects", "\n".join(effects))
-    about = provenance(config=CohortConfig(), seed=FRESH[0], command="python benchmarks/cohort_tables.py")
-    words = (f"Command: `python benchmarks/cohort_tables.py --starts {args.starts}`; calibration "
-             f"seeds {', '.join(map(str, FRESH))}; judging on 1,024 fresh patients of seed "
-             f"{FRESH[0]}, starts from seed 1; jax {jax.__version__}, {about['date'][:10]}.")
+    about = provenance(
+        config=CohortConfig(), seed=FRESH[0], command="python benchmarks/cohort_tables.py"
+    )
+    words = (
+        f"Command: `python benchmarks/cohort_tables.py --starts {args.starts}`; calibration "
+        f"seeds {', '.join(map(str, FRESH))}; judging on 1,024 fresh patients of seed "
+        f"{FRESH[0]}, starts from seed 1; jax {jax.__version__}, {about['date'][:10]}."
+    )
     PAGE.write_text(fill(page, "provenance", words), encoding="utf-8")
     print(f"wrote {PAGE.name} in {time.perf_counter() - start:.0f} s")
 

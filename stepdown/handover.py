@@ -54,7 +54,9 @@ class Scores(eqx.Module):
 class Policy(Protocol):
     """Log-probabilities of the eight levels P2..P9 for one state."""
 
-    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]: ...
+    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+        """Weigh the levels."""
+        ...
 
 
 class Dynamics(Protocol):
@@ -62,7 +64,9 @@ class Dynamics(Protocol):
 
     def __call__(
         self, state: Float[Array, "steps 13"], level: Int[Array, ""], /, *, key: PRNGKeyArray
-    ) -> Float[Array, "steps 13"]: ...
+    ) -> Float[Array, "steps 13"]:
+        """Draw the hour."""
+        ...
 
 
 class Penalty(Protocol):
@@ -70,7 +74,9 @@ class Penalty(Protocol):
 
     def __call__(
         self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
-    ) -> Float[Array, ""]: ...
+    ) -> Float[Array, ""]:
+        """Charge the choice."""
+        ...
 
 
 def require_role(data: Cohort | Transitions, role: Role) -> None:

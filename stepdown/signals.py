@@ -31,7 +31,7 @@ SIGNALS = (
     Signal("dbp", "mmHg", "mm[Hg]", "Diastolic pressure", (0.0, 200.0), (20.0, 130.0)),
     Signal("pulsatility", "mmHg", "mm[Hg]", "Pulsatility", (0.0, 200.0), (2.0, 100.0)),
     Signal("tau", "ms", "ms", "LV relaxation constant", (0.0, 300.0), (20.0, 120.0)),
-    Signal("ese", "mmHg/mL", "mm[Hg]/mL", "End-systolic elastance estimate", (0.0, 20.0), (0.2, 6.0)),
+    Signal("ese", "mmHg/mL", "mm[Hg]/mL", "End-systolic elastance", (0.0, 20.0), (0.2, 6.0)),
 )
 NAMES = tuple(signal.name for signal in SIGNALS)
 

@@ -93,8 +93,7 @@ def live(
     """One tick under a level; a dead patient stays as they are."""
     population, dt = world.population, world.dt
     k_slow, k_noise = jr.split(key)
-    course = _noise(course, population, dt, key=k_noise)
-    now = _slow(course, traits, population, dt, key=k_slow)
+    now = _slow(_noise(course, population, dt, key=k_noise), traits, population, dt, key=k_slow)
     circulation = circulation_of(now, traits, population)
     excess = circulation.blood_volume - now.volumes.total()  # given, lost, or rounding
     volumes = eqx.tree_at(lambda v: v.veins, now.volumes, now.volumes.veins + excess)

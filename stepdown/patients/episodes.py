@@ -57,13 +57,9 @@ class OwnTeam(eqx.Module):
 
 
 def draw_starts(
-    cohort: Cohort, latents: Latents, count: int, *, hours: int = HORIZON, key: PRNGKeyArray
+    cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray
 ) -> Starts:
-    """Random hours of random stays with an hour behind them and `hours` recorded ahead.
-
-    Stays that ended sooner (death, explant) can start up to their last hour: an evaluation
-    goes on where a record stops.
-    """
+    """Random recorded hours with an hour behind them; an episode goes on where a record stops."""
     per_hour = round(60 / cohort.minutes)
     whole = np.asarray(cohort.seen).sum(1) // per_hour
     pairs = np.array([(row, hour) for row, n in enumerate(whole) for hour in range(1, n)])
@@ -80,7 +76,7 @@ def draw_starts(
     in_force = np.floor(level.mean(1, keepdims=True) + 0.5).repeat(per_hour, 1)
     return Starts(
         patient=Patient(traits, course, team, memory),
-        state=np.concatenate([signals, in_force[..., None]], -1).astype(np.float32),
+        state=jnp.asarray(np.concatenate([signals, in_force[..., None]], -1), jnp.float32),
         key=latents.keys[row],
         tick=hour * per_hour,
         row=row,

@@ -112,7 +112,7 @@ def activation(
 ) -> Float[Array, " n"]:
     """Elastance between 0 and 1: a raised cosine to the peak, then exponential relaxation.
 
-    The peak comes at 0.30 sqrt(period), the usual shortening of systole with rate. The
+    The peak comes at 0.29 sqrt(period), the usual shortening of systole with rate. The
     relaxation is capped so that the ventricle is relaxed when the next beat begins.
     """
     peak = 0.29 * jnp.sqrt(period)

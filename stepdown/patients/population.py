@@ -25,7 +25,7 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.37  # mmHg/mL, fully recovered
+    elastance: Number = 1.34  # mmHg/mL, fully recovered
     elastance_spread: Number = 0.158
     dead_volume: Number = 49.6  # mL
     dead_volume_spread: Number = 12.0
@@ -34,9 +34,9 @@ class Population(eqx.Module):
     curvature: Number = 0.022  # 1/mL
     curvature_spread: Number = 0.002
     # vessels and volume
-    resistance: Number = 0.732  # mmHg s/mL
+    resistance: Number = 0.743  # mmHg s/mL
     resistance_spread: Number = 0.179
-    compliance: Number = 0.753  # mL/mmHg
+    compliance: Number = 0.768  # mL/mmHg
     compliance_spread: Number = 0.323
     root_resistance: Number = 0.0642
     root_resistance_spread: Number = 0.012
@@ -47,8 +47,8 @@ class Population(eqx.Module):
     blood_volume: Number = 1148.0  # mL, stressed
     blood_volume_spread: Number = 130.0
     # rhythm
-    rate: Number = 81.4  # /min
-    rate_spread: Number = 13.8
+    rate: Number = 81.5  # /min
+    rate_spread: Number = 13.7
     rate_wander: Number = 4.0  # sd of the slow wandering
     fibrillation_prone: Number = 0.30
     fibrillation_rise: Number = 24.0  # /min
@@ -56,16 +56,16 @@ class Population(eqx.Module):
     pump_gain: Number = 0.973
     pump_gain_spread: Number = 0.03
     # recovery
-    recovery_start: Number = 0.452
+    recovery_start: Number = 0.476
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
-    weakest: Number = 0.356  # contractility without any recovery, as a share
+    weakest: Number = 0.353  # contractility without any recovery, as a share
     relapse_rate: Number = 1 / 55  # 1/h
     injury_rate: Number = 0.04  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 29.1  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 29.2  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
     ischemia_width: Number = 4.14
     # vessels over hours, hidden drugs
@@ -73,32 +73,32 @@ class Population(eqx.Module):
     resistance_wander: Number = 0.0965
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 68.3  # mmHg
+    pressor_target: Number = 69.6  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
-    pressure_offset: Number = 7.6  # mmHg, sd over patients, shared by all pressures
+    pressure_offset: Number = 7.61  # mmHg, sd over patients, shared by all pressures
     pressure_noise: Number = 2.9  # mmHg
     pulse_noise: Number = 0.134  # share of the pulse
     rate_noise: Number = 1.0  # /min
     rate_slips: Number = 0.0233  # share of samples with a miscounted rate
     rate_slip_size: Number = 18.0  # /min
-    lv_offset: Number = 9.17  # mmHg, sd over patients, of the LV pressure estimate
-    lv_offset_mean: Number = 2.42
-    lvedp_offset: Number = -6.72  # mmHg, of the end-diastolic estimate beside the mean's
+    lv_offset: Number = 9.1  # mmHg, sd over patients, of the LV pressure estimate
+    lv_offset_mean: Number = 2.79
+    lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
     elastance_bias: Number = 0.136
     elastance_scale: Number = 0.993
     # practice
-    caution: Number = -3.75  # shifts every clinician's thresholds, mmHg
-    restlessness: Number = 0.553  # scales unprompted changes
-    weaning_pace: Number = 0.72  # scales the chance of a step down
-    rescue: Number = 0.192  # scales the chance of a step up when pressure is low
+    caution: Number = -3.8  # shifts every clinician's thresholds, mmHg
+    restlessness: Number = 0.54  # scales unprompted changes
+    weaning_pace: Number = 0.683  # scales the chance of a step down
+    rescue: Number = 0.177  # scales the chance of a step up when pressure is low
     oversupport: Number = 0.158  # chance per hour to give way to a low pulse
-    start_high: Number = 0.129  # shifts the first level
+    start_high: Number = 0.187  # shifts the first level
     insight: Number = 0.0  # how far clinicians wean on a reading the records do not hold
-    stay_hours: Number = 92.2  # median administrative length
+    stay_hours: Number = 89.7  # median administrative length
 
 
 class Traits(eqx.Module):

@@ -1,9 +1,10 @@
 """The pump as its profile describes it: level to speed, head to flow, flow to current.
 
 A profile is data with a named source (`profiles/*.json`). Head and flow follow the usual
-quadratic of rotary pumps, H = H0 - k1 w Q - k2 Q² with w the speed relative to the profile's
-reference, Q in L/min and H0 the shut-off head of the level (near to growing with w², the affinity
-law); the motor current is linear in flow at constant speed. Both relations are what a console inverts to estimate ventricular pressure.
+quadratic of rotary pumps, H = H0 - k1 w Q - k2 Q², with w the speed relative to the profile's
+reference, Q in L/min and H0 the shut-off head of the level (near to growing with w², the
+affinity law). The motor current is linear in flow at constant speed. Both relations are what a
+console inverts to estimate ventricular pressure.
 """
 
 import json

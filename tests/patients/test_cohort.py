@@ -21,7 +21,8 @@ def ward():
 
 @pytest.fixture(scope="module")
 def starts(ward):
-    return draw_starts(*ward, 64, key=jr.key(2))
+    cohort, latents = ward
+    return draw_starts(cohort, latents, 64, key=jr.key(2))
 
 
 def test_the_same_seed_gives_the_same_bytes(ward):

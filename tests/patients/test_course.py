@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stepdown.patients.bedside import Patient, admit, play_hour
-from stepdown.patients.course import Course, observe
+from stepdown.patients.course import observe
 from stepdown.patients.population import World, preset
 from stepdown.patients.pump import load_profile
 from stepdown.signals import DBP, MAP, PULSATILITY, SBP
@@ -82,7 +82,7 @@ def test_two_short_ticks_wander_as_far_as_one_long_one():
             patient, _ = play_hour(patient, jnp.asarray(6), world, keys=jr.split(k_ticks, ticks))
             return patient.course.rate_wander
 
-        return np.std(eqx.filter_jit(jax.vmap(one))(jr.split(jr.key(3), 400)))
+        return float(np.std(eqx.filter_jit(jax.vmap(one))(jr.split(jr.key(3), 400))))
 
     assert after_an_hour(1 / 12) == pytest.approx(after_an_hour(1 / 6), rel=0.15)
 
@@ -93,5 +93,4 @@ def test_the_dead_stay_dead_and_still():
     patient = Patient(patient.traits, dead, patient.clinician, patient.memory)
     after, _ = play_hour(patient, jnp.asarray(9), WORLD, keys=jr.split(jr.key(5), 6))
     same = jax.tree.map(lambda a, b: bool(a == b), after.course, patient.course)
-    assert isinstance(after.course, Course)
     assert all(jax.tree.leaves(same))

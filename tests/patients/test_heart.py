@@ -14,7 +14,6 @@ from stepdown.patients.course import circulation_of, start_course
 from stepdown.patients.heart import (
     STEPS_PER_BEAT,
     Circulation,
-    Volumes,
     activation,
     beat,
     start_volumes,
@@ -26,7 +25,6 @@ from stepdown.patients.pump import load_profile
 PROFILE = load_profile("cp")
 POPULATION = preset("guarded")
 WORLD = World(POPULATION, PROFILE)
-FEATURES = ("map", "sbp", "dbp", "flow", "lvp", "lvedp", "lv_largest", "lv_smallest")
 
 
 @eqx.filter_jit
@@ -112,6 +110,20 @@ def test_halving_the_step_changes_little():
     assert rms(lambda b: b.flow) < 0.02
 
 
+def ventricle(stretch, e, elastance, stiffness, curvature):
+    passive = stiffness * (np.exp(np.clip(curvature * stretch, -6, 4)) - 1)
+    return e * elastance * stretch + (1 - e) * passive
+
+
+def elastance_at(phase, c):
+    peak = 0.29 * np.sqrt(c["period"])
+    turn = 1.15 * peak
+    tau = min(c["relaxation"], 0.27 * (c["period"] - turn))
+    seconds = phase * c["period"]
+    rise = 0.5 * (1 - np.cos(np.pi * min(seconds, turn) / peak))
+    return rise * np.exp(-max(seconds - turn, 0) / tau)
+
+
 def textbook_beats(circulation, level, volumes, beats):
     """The same heart without our stepping: an ODE for SciPy's LSODA, pump solved exactly."""
     c = {f.name: float(getattr(circulation, f.name)) for f in dataclasses.fields(circulation)}
@@ -119,13 +131,9 @@ def textbook_beats(circulation, level, volumes, beats):
     gain = c["pump_gain"] * 1000 / 60
     h0, k1, k2 = float(PROFILE.shutoff_head[level - 2]), 11 * w, 5.0
 
-    def ventricle(stretch, e, elastance, stiffness, curvature):
-        passive = stiffness * (np.exp(np.clip(curvature * stretch, -6, 4)) - 1)
-        return e * elastance * stretch + (1 - e) * passive
-
     def pressures_and_flows(t, v):
         phase = (t / c["period"]) % 1.0
-        e = elastance_at(phase)
+        e = elastance_at(phase, c)
         lv = ventricle(v[0] - c["lv_dead_volume"], e, c["lv_elastance"], c["lv_stiffness"],
                        c["lv_curvature"])  # fmt: skip
         rv = ventricle(v[3] - c["rv_dead_volume"], e, c["rv_elastance"], c["rv_stiffness"],
@@ -134,7 +142,7 @@ def textbook_beats(circulation, level, volumes, beats):
         pa = v[4] / c["pulmonary_artery_compliance"]
         pv = v[5] / c["pulmonary_vein_compliance"]
         suction = 1 / (1 + np.exp(-(v[0] - c["lv_dead_volume"] - 8) / 4))
-        root = sa
+        root, ejected, pump = sa, 0.0, 0.0
         for _ in range(30):  # pump and valve both load the root: iterate to agreement
             spare = h0 - (root - lv)
             forward = (np.sqrt(k1**2 + 4 * k2 * max(spare, 0)) - k1) / (2 * k2)
@@ -152,14 +160,6 @@ def textbook_beats(circulation, level, volumes, beats):
             (pa - pv) / c["pulmonary_resistance"],
         )
         return root, flows
-
-    def elastance_at(phase):
-        peak = 0.29 * np.sqrt(c["period"])
-        turn = 1.15 * peak
-        tau = min(c["relaxation"], 0.27 * (c["period"] - turn))
-        seconds = phase * c["period"]
-        rise = 0.5 * (1 - np.cos(np.pi * min(seconds, turn) / peak))
-        return rise * np.exp(-max(seconds - turn, 0) / tau)
 
     def slope(t, v):
         ejected, pump, filling, perfusion, returned, right, lungs = pressures_and_flows(t, v)[1]
@@ -255,9 +255,3 @@ def test_without_a_pump_the_loop_has_isovolumic_phases():
     still = change < 0.01 * change.max()
     assert still.sum() >= 6  # both valves shut, volume stands still
     assert (ejected > 0).sum() >= 15
-
-
-def test_volumes_start_with_all_the_blood():
-    volumes = start_volumes(jnp.asarray(1100.0))
-    assert isinstance(volumes, Volumes)
-    assert float(volumes.total()) == pytest.approx(1100.0, rel=1e-6)
