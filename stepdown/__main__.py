@@ -1,6 +1,7 @@
 """The command line: words to a typed config, a config to its verb, errors to one sentence.
 
-Exit codes: 0 done, 2 wrong input (options, folders), 130 interrupted.
+Exit codes: 0 done, 1 the doctor found something that needs action, 2 wrong input (options,
+folders, mapping files), 65 a recording that cannot be read, 130 interrupted.
 """
 
 import contextlib
@@ -19,8 +20,13 @@ import tyro
 
 from stepdown import __version__
 from stepdown.experiment import RunConfig, RunPreset, SimulateConfig, run, simulate
+from stepdown.records.limits import RecordingError
+from stepdown.report.checkup import DoctorConfig, doctor
+from stepdown.report.exported import ExportConfig, export
+from stepdown.report.imported import ImportCommand, import_recordings
+from stepdown.report.scores import ScoreConfig, score
 
-WRONG_INPUT, INTERRUPTED = 2, 130
+WRONG_INPUT, UNREADABLE, INTERRUPTED = 2, 65, 130
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,41 @@ class _Run(RunConfig):
     preset: tyro.conf.Positional[RunPreset]  # size of the run
 
 
+@dataclass(frozen=True)
+class _Score(ScoreConfig):
+    """Score the stays of a cohort or episode file."""
+
+    file: tyro.conf.Positional[Path]  # folder of `stepdown simulate`, or a Parquet file like it
+
+
+@dataclass(frozen=True)
+class _Export(ExportConfig):
+    """Export the hours of a cohort for other people's learners."""
+
+    cohort: tyro.conf.Positional[Path]  # folder of `stepdown simulate`, or a Parquet file like it
+
+
+@dataclass(frozen=True)
+class _Doctor(DoctorConfig):
+    """Say what is wrong with a recording and propose a mapping file."""
+
+    file: tyro.conf.Positional[Path]  # recording, or folder of recordings
+
+
+@dataclass(frozen=True)
+class _Import(ImportCommand):
+    """Import recordings into a cohort folder."""
+
+    file: tyro.conf.Positional[Path]  # recording, or folder of recordings
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "simulate": (SimulateConfig, simulate),
     "run": (_Run, run),
+    "import": (_Import, import_recordings),
+    "score": (_Score, score),
+    "export": (_Export, export),
+    "doctor": (_Doctor, doctor),
 }
 
 
@@ -43,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _dispatch(words)
     except KeyboardInterrupt:
         return _complain("interrupted.", INTERRUPTED)
+    except RecordingError as error:
+        return _complain(_describe(error), UNREADABLE)
     except (ValueError, OSError) as error:
         return _complain(_describe(error), WRONG_INPUT)
 
@@ -64,8 +104,8 @@ def _dispatch(words: list[str]) -> int:
     if config is None:
         return 0  # help was asked for and printed
     _keep_compiled_programs()
-    verb(config)
-    return 0
+    code = verb(config)
+    return code if isinstance(code, int) else 0
 
 
 def _overview() -> str:

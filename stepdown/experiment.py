@@ -4,14 +4,12 @@ Everything is checked before the long work starts, and a result folder appears c
 at all. Progress goes to stderr, results to stdout.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +36,7 @@ from stepdown.report.calibration import describe_cohort
 from stepdown.report.card import dataset_card, digests
 from stepdown.report.figures import draw_overview
 from stepdown.report.page import cohort_section, make_page, provenance_section
+from stepdown.report.progress import progress
 from stepdown.report.tables import to_csv, to_text
 
 RunPreset = Literal["demo", "pocket"]
@@ -81,7 +80,7 @@ def simulate(config: SimulateConfig) -> None:
     recipe = _checked(config)
     require_free(config.out)
     k_cohort, k_faults, k_waves = jr.split(jr.key(config.seed), 3)
-    with _progress("simulating patients") as watch:
+    with progress("simulating patients") as watch:
         clean, latents = simulate_cohort(recipe, key=k_cohort, watch=watch)
     cohort, faults = clean, ()
     if config.faults:
@@ -232,26 +231,3 @@ def _sources() -> dict[str, str]:
 
 def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
-
-
-@contextlib.contextmanager
-def _progress(words: str) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal; elsewhere a line for every quarter."""
-    start, quarters, terminal = time.monotonic(), 0, sys.stderr.isatty()
-
-    def watch(share: float) -> None:
-        nonlocal quarters
-        elapsed = f"{100 * share:3.0f} %, {time.monotonic() - start:.0f} s"
-        if terminal:
-            bar = ("#" * round(30 * share)).ljust(30, ".")
-            sys.stderr.write(f"\r{words} [{bar}] {elapsed} ")
-        elif int(4 * share) > quarters:
-            quarters = int(4 * share)
-            sys.stderr.write(f"{words}: {elapsed}\n")
-        sys.stderr.flush()
-
-    try:
-        yield watch
-    finally:
-        if terminal:
-            sys.stderr.write("\n")

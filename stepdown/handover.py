@@ -1,6 +1,6 @@
 """Every type that crosses a folder border, with shapes. Physical units throughout."""
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -24,9 +24,12 @@ class Transitions(eqx.Module):
 
     state: Float[Array, "*n steps 13"]  # signals.SIGNALS and the level in force
     level: Int[Array, "*n"]  # P-level 2..9 held during the coming hour
-    reward: Float[Array, "*n"]
+    reward: Float[Array, "*n"]  # shaped, to learn from
+    unshaped: Float[Array, "*n"]  # physiological, to report
     next_state: Float[Array, "*n steps 13"]
-    last: Bool[Array, "*n"]  # the record ends with this hour
+    last: Bool[Array, "*n"]  # the record ends, or breaks off, with this hour
+    changed: Bool[Array, "*n"]  # the level changed inside the coming hour
+    filled: Bool[Array, "*n"]  # a sample of either state was carried forward
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)
 
@@ -51,6 +54,7 @@ class Scores(eqx.Module):
     unsafe_hours: Float[Array, "*n"]  # share of the hours after a decision outside the limits
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Log-probabilities of the eight levels P2..P9 for one state."""
 
@@ -59,6 +63,7 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
 class Dynamics(Protocol):
     """One possible next hour under a level."""
 
@@ -69,6 +74,7 @@ class Dynamics(Protocol):
         ...
 
 
+@runtime_checkable
 class Penalty(Protocol):
     """What it costs to choose this level here."""
 

@@ -12,14 +12,25 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.patients.clinicians import (
+    DECIDE_LUCK,
+    TEAM_LUCK,
     Clinician,
     Memory,
     decide,
     draw_clinician,
     first_memory,
 )
-from stepdown.patients.course import Course, live, observe, start_course
-from stepdown.patients.population import Traits, World, draw_traits
+from stepdown.patients.course import (
+    LIVE_LUCK,
+    LOOK_LUCK,
+    START_LUCK,
+    Course,
+    live,
+    observe,
+    start_course,
+)
+from stepdown.patients.luck import draw_luck
+from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_traits
 
 
 class Patient(eqx.Module):
@@ -33,12 +44,14 @@ class Patient(eqx.Module):
 
 def admit(world: World, *, key: PRNGKeyArray) -> Patient:
     """Draw a patient and a team, and start support."""
-    k_traits, k_team, k_course, k_look = jr.split(key, 4)
-    traits = draw_traits(world.population, key=k_traits)
-    clinician = draw_clinician(world.population, key=k_team)
+    for_traits, for_team, for_start, for_look = draw_luck(
+        TRAITS_LUCK, TEAM_LUCK, START_LUCK, LOOK_LUCK, key=key
+    )
+    traits = draw_traits(world.population, for_traits)
+    clinician = draw_clinician(world.population, for_team)
     level = clinician.first_level
-    course = start_course(traits, level, world, key=k_course)
-    seen = observe(course, traits, level, world, key=k_look)
+    course = start_course(traits, level, world, for_start)
+    seen = observe(course, traits, level, world, for_look)
     return Patient(traits, course, clinician, first_memory(clinician, seen))
 
 
@@ -46,12 +59,10 @@ def tick(
     patient: Patient, world: World, *, key: PRNGKeyArray
 ) -> tuple[Patient, tuple[Float[Array, " 12"], Int[Array, ""]]]:
     """One tick under the level in force; then the patient's team looks and decides."""
-    k_live, k_team = jr.split(key)
-    k_reading, k_decide = jr.split(k_team)
     level = patient.memory.level
-    course, signals = _live_and_look(patient, level, world, key=k_live)
-    reading = course.recovery + 0.10 * jr.normal(k_reading)  # as by echo; used only with insight
-    memory = decide(patient.memory, patient.clinician, signals, reading, world, key=k_decide)
+    course, signals, (for_reading, for_team) = _live_and_look(patient, level, world, key)
+    reading = course.recovery + 0.10 * for_reading.normal[0]  # as by echo; only with insight
+    memory = decide(patient.memory, patient.clinician, signals, reading, world, for_team)
     return Patient(patient.traits, course, patient.clinician, memory), (signals, level)
 
 
@@ -61,19 +72,19 @@ def play_hour(
     """One hour under a given level, a key per tick; the team only watches."""
 
     def body(course, key):
-        k_live, _ = jr.split(key)
         now = Patient(patient.traits, course, patient.clinician, patient.memory)
-        return _live_and_look(now, level, world, key=k_live)
+        return _live_and_look(now, level, world, key)[:2]
 
     course, signals = jax.lax.scan(body, patient.course, keys)
     memory = eqx.tree_at(lambda m: m.level, patient.memory, level)
     return Patient(patient.traits, course, patient.clinician, memory), signals
 
 
-def _live_and_look(patient, level, world, *, key):
-    k_live, k_look = jr.split(key)
-    course = live(patient.course, patient.traits, level, world, key=k_live)
-    return course, observe(course, patient.traits, level, world, key=k_look)
+def _live_and_look(patient, level, world, key):
+    """The tick itself; the luck that it leaves over is the team's."""
+    for_life, for_look, *for_team = draw_luck(LIVE_LUCK, LOOK_LUCK, (0, 1), DECIDE_LUCK, key=key)
+    course = live(patient.course, patient.traits, level, world, for_life)
+    return course, observe(course, patient.traits, level, world, for_look), for_team
 
 
 def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> Key[Array, " count"]:

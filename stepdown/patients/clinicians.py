@@ -8,12 +8,14 @@ lactate, that no record holds. Rescue can come at any tick; routine decisions ar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
+from stepdown.patients.luck import Luck, pick
 from stepdown.patients.population import Population, World
 from stepdown.patients.pump import pump_flow
 from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, MAP, PULSATILITY
+
+TEAM_LUCK, DECIDE_LUCK = (4, 4), (12, 0)  # uniforms, normals
 
 # style:         protocol cautious brisk erratic
 SHARES = jnp.array([0.35, 0.28, 0.20, 0.17])
@@ -59,22 +61,19 @@ class Memory(eqx.Module):
     explanted: Bool[Array, ""]
 
 
-def draw_clinician(population: Population, *, key: PRNGKeyArray) -> Clinician:
+def draw_clinician(population: Population, luck: Luck) -> Clinician:
     """A team out of the mix of styles."""
-    p = population
-    k_style, k_floor, k_first, k_normal, k_clock = jr.split(key, 5)
-    style = jr.choice(k_style, 4, p=SHARES)
-    z = jr.normal(k_normal, (4,))
+    p, u, z = population, luck.uniform, luck.normal
     shares = START_SHARES * jnp.exp(p.start_high * (STARTS - 7.5))
     return Clinician(
-        style=style,
+        style=pick(u[0], jnp.arange(4), SHARES),
         map_ready=67.0 + p.caution + 4.0 * z[0],
         pulsatility_ready=17.0 + 5.0 * z[1],
         rate_ready=112.0 + 8.0 * z[2],
-        floor=jr.choice(k_floor, FLOORS, p=FLOOR_SHARES),
-        clock=jr.uniform(k_clock, (), maxval=24.0),
+        floor=pick(u[1], FLOORS, FLOOR_SHARES),
+        clock=24.0 * u[2],
         explant_hours=5.0 + 0.5 * z[3],
-        first_level=jr.choice(k_first, STARTS, p=shares / shares.sum()),
+        first_level=pick(u[3], STARTS, shares / shares.sum()),
     )
 
 
@@ -101,12 +100,10 @@ def decide(
     observation: Float[Array, " 12"],
     reading: Float[Array, ""],
     world: World,
-    *,
-    key: PRNGKeyArray,
+    luck: Luck,
 ) -> Memory:
     """Look at the console and set the level of the coming tick."""
-    c, dt = clinician, world.dt
-    u = jr.uniform(key, (12,))
+    c, dt, u = clinician, world.dt, luck.uniform
     m = _look(memory, observation, dt)
     on_hour = jnp.floor(m.hours + dt / 2) > jnp.floor(m.hours - dt / 2)
     routine, tested = _routine(m, c, observation, reading, world, u)

@@ -2,21 +2,22 @@
 
 `live` moves one patient by one tick (10 minutes by default) under a level; `observe` turns
 the tick into what the console would report. Rates are per hour and all noise is written for
-any tick length. Random numbers are drawn in fixed shapes whatever happens to the patient, so
-two courses with the same keys differ by their levels alone (common random numbers).
+any tick length. A tick takes the same random numbers whatever happens to the patient, so two
+courses with the same luck differ by their levels alone (common random numbers).
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from stepdown.patients.heart import Beat, Circulation, Volumes, beat, start_volumes
+from stepdown.patients.luck import Luck
 from stepdown.patients.population import Population, Traits, World
 from stepdown.patients.pump import PumpProfile, motor_current
 from stepdown.signals import LOWEST
 
+START_LUCK, LIVE_LUCK, LOOK_LUCK = (0, 7), (11, 14), (2, 6)  # uniforms, normals
 BEATS = 10  # from a warm start this settles MAP within 0.1-0.3 mmHg
 DEATH_RATE = 0.5  # 1/h in profound shock; half of it at this pressure, little 8 mmHg above
 DEADLY_MAP, DEADLY_WIDTH = 42.0, 2.5
@@ -50,13 +51,10 @@ class Course(eqx.Module):
     elastance_noise: Float[Array, ""]
 
 
-def start_course(
-    traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
-) -> Course:
+def start_course(traits: Traits, level: Int[Array, ""], world: World, luck: Luck) -> Course:
     """The patient as support begins, settled over 60 beats."""
     population = world.population
-    zero = jnp.zeros(())
-    z = jr.normal(key, (8,))
+    zero, z = jnp.zeros(()), luck.normal
     blank = Beat(*([zero] * len(Beat.__dataclass_fields__)))
     course = Course(
         recovery=traits.recovery_start,
@@ -87,13 +85,10 @@ def start_course(
     return eqx.tree_at(lambda c: (c.volumes, c.beat), course, (volumes, last))
 
 
-def live(
-    course: Course, traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
-) -> Course:
+def live(course: Course, traits: Traits, level: Int[Array, ""], world: World, luck: Luck) -> Course:
     """One tick under a level; a dead patient stays as they are."""
-    population, dt = world.population, world.dt
-    k_slow, k_noise = jr.split(key)
-    now = _slow(_noise(course, population, dt, key=k_noise), traits, population, dt, key=k_slow)
+    population = world.population
+    now = _slow(_noise(course, world, luck.normal[5:]), traits, world, luck)
     circulation = circulation_of(now, traits, population)
     excess = circulation.blood_volume - now.volumes.total()  # given, lost, or rounding
     volumes = eqx.tree_at(lambda v: v.veins, now.volumes, now.volumes.veins + excess)
@@ -155,11 +150,10 @@ def _vasoplegia(hours, traits: Traits):
     return traits.vasoplegia_depth * come * (1 - gone)
 
 
-def _slow(course: Course, traits: Traits, population: Population, dt, *, key) -> Course:
-    """Everything but the beat, moved by `dt` hours."""
-    p, c, b = population, course, course.beat
-    k_normal, k_uniform = jr.split(key)
-    z, u = jr.normal(k_normal, (5,)), jr.uniform(k_uniform, (11,))
+def _slow(course: Course, traits: Traits, world: World, luck: Luck) -> Course:
+    """Everything but the beat, moved by one tick."""
+    p, dt, c, b = world.population, world.dt, course, course.beat
+    u, z = luck.uniform, luck.normal
 
     def happens(i, rate):
         return u[i] < 1 - jnp.exp(-rate * dt)
@@ -219,10 +213,9 @@ def _slow(course: Course, traits: Traits, population: Population, dt, *, key) ->
     )
 
 
-def _noise(course: Course, population: Population, dt, *, key) -> Course:
+def _noise(course: Course, world: World, z: Float[Array, " 9"]) -> Course:
     """Heavy-tailed wandering of what the console adds to the truth."""
-    p, c = population, course
-    z = jr.normal(key, (9,))
+    p, dt, c = world.population, world.dt, course
     tail = 0.75 / jnp.sqrt((z[6] ** 2 + z[7] ** 2 + z[8] ** 2) / 3 + 0.1)  # near Student t3
 
     def wander(value, sd, hours, i):
@@ -270,13 +263,12 @@ def truth(
 
 
 def observe(
-    course: Course, traits: Traits, level: Int[Array, ""], world: World, *, key: PRNGKeyArray
+    course: Course, traits: Traits, level: Int[Array, ""], world: World, luck: Luck
 ) -> Float[Array, " 12"]:
     """The twelve signals as the console reports them; SBP > MAP > DBP always holds."""
     p, profile = world.population, world.profile
     c, b = course, course.beat
-    k_normal, k_uniform = jr.split(key)
-    z, u = jr.normal(k_normal, (6,)), jr.uniform(k_uniform, (2,))
+    u, z = luck.uniform, luck.normal
     flush = jnp.where(u[0] < 0.01, -12.0, 0.0)
     shift = traits.pressure_offset + c.pressure_noise + flush
     mean = jnp.maximum(b.map + shift, 5.0)

@@ -56,9 +56,7 @@ class OwnTeam(eqx.Module):
     """The patient's clinicians go on treating, at any tick."""
 
 
-def draw_starts(
-    cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray
-) -> Starts:
+def draw_starts(cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray) -> Starts:
     """Random recorded hours with an hour behind them; an episode goes on where a record stops."""
     per_hour = round(60 / cohort.minutes)
     whole = np.asarray(cohort.seen).sum(1) // per_hour
@@ -78,8 +76,8 @@ def draw_starts(
         patient=Patient(traits, course, team, memory),
         state=jnp.asarray(np.concatenate([signals, in_force[..., None]], -1), jnp.float32),
         key=latents.keys[row],
-        tick=hour * per_hour,
-        row=row,
+        tick=jnp.asarray(hour * per_hour),
+        row=jnp.asarray(row),
     )
 
 

@@ -11,13 +11,15 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
+from stepdown.patients.luck import Luck
 from stepdown.patients.pump import PumpProfile
 
 PresetName = Literal["guarded", "benign", "hidden"]
 Number = float | Float[Array, ""]
+
+TRAITS_LUCK = (8, 23)  # uniforms, normals
 
 
 class Population(eqx.Module):
@@ -36,7 +38,7 @@ class Population(eqx.Module):
     # vessels and volume
     resistance: Number = 0.743  # mmHg s/mL
     resistance_spread: Number = 0.179
-    compliance: Number = 0.768  # mL/mmHg
+    compliance: Number = 0.785  # mL/mmHg
     compliance_spread: Number = 0.323
     root_resistance: Number = 0.0642
     root_resistance_spread: Number = 0.012
@@ -48,7 +50,7 @@ class Population(eqx.Module):
     blood_volume_spread: Number = 130.0
     # rhythm
     rate: Number = 81.5  # /min
-    rate_spread: Number = 13.7
+    rate_spread: Number = 14.8
     rate_wander: Number = 4.0  # sd of the slow wandering
     fibrillation_prone: Number = 0.30
     fibrillation_rise: Number = 24.0  # /min
@@ -65,7 +67,7 @@ class Population(eqx.Module):
     injury_rate: Number = 0.04  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 29.2  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 28.6  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
     ischemia_width: Number = 4.14
     # vessels over hours, hidden drugs
@@ -73,7 +75,7 @@ class Population(eqx.Module):
     resistance_wander: Number = 0.0965
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 69.6  # mmHg
+    pressor_target: Number = 70.0  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
@@ -166,12 +168,9 @@ PRESETS: dict[str, dict[str, float]] = {
 }
 
 
-def draw_traits(population: Population, *, key: PRNGKeyArray) -> Traits:
+def draw_traits(population: Population, luck: Luck) -> Traits:
     """One patient out of the population."""
-    p = population
-    k_normal, k_uniform = jr.split(key)
-    z = jr.normal(k_normal, (24,))
-    u = jr.uniform(k_uniform, (10,))
+    p, u, z = population, luck.uniform, luck.normal
 
     def around(median, spread, i):
         return median * jnp.exp(spread * z[i])

@@ -6,6 +6,7 @@ The same cohort gives the same bytes. Writing goes through `artifacts.write_fold
 folder verifies its manifest first.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,13 @@ import polars as pl
 import safetensors.numpy
 from jaxtyping import PRNGKeyArray
 
-from stepdown.artifacts import ArtifactError, arrays_from_bytes, load_config
+from stepdown.artifacts import (
+    CONFIG,
+    ArtifactError,
+    arrays_from_bytes,
+    check_folder,
+    load_config,
+)
 from stepdown.handover import Cohort
 from stepdown.patients.bedside import World, admit
 from stepdown.patients.cohort import CohortConfig, Latents, world_of
@@ -84,16 +91,21 @@ def to_parquet(table: pl.DataFrame) -> Callable[[Path], None]:
 
 
 def read_cohort(path: Path) -> Cohort:
-    """A cohort from a folder of `stepdown simulate`, verified, or from a bare Parquet file."""
+    """A cohort from a verified folder (simulated or imported), or from a bare Parquet file."""
     minutes = None
     if path.is_dir():
-        minutes = load_config(path, CohortConfig, kind=KIND).minutes
+        minutes = _saved_minutes(path)
         path = path / COHORT
     table = _read_table(path)
-    _check_columns(table, path)
-    _check_values(table, path)
+    check_table(table, path)
     minutes = _interval(table) if minutes is None else minutes
     return _to_grid(table, minutes, path)
+
+
+def check_table(table: pl.DataFrame, path: Path) -> None:
+    """Refuse a table that is no cohort, or whose numbers cannot be in our units."""
+    _check_columns(table, path)
+    _check_values(table, path)
 
 
 def latents_to_bytes(latents: Latents) -> bytes:
@@ -137,6 +149,17 @@ def _named(tree: Latents) -> tuple[list[str], list, Any]:
     flat, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
     return names, [leaf for _, leaf in flat], structure
+
+
+def _saved_minutes(folder: Path) -> float:
+    """Time between samples of a verified folder, simulated or imported."""
+    check_folder(folder, KIND)
+    minutes = json.loads((folder / CONFIG).read_bytes()).get("minutes")
+    if not isinstance(minutes, float) or not minutes > 0:
+        raise ArtifactError(
+            f"{folder / CONFIG}: expected minutes between samples, got {minutes!r}."
+        )
+    return minutes
 
 
 def _read_table(path: Path) -> pl.DataFrame:

@@ -53,7 +53,7 @@ class Section:
     body: str
 
 
-def make_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+def make_page(title: str, lead: str, sections: Sequence[Section], banner: str = BANNER) -> str:
     """The whole document."""
     parts = "\n".join(f"<section><h2>{_text(s.title)}</h2>\n{s.body}</section>" for s in sections)
     return f"""<!doctype html>
@@ -65,7 +65,7 @@ def make_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 <style>{STYLE}</style>
 </head>
 <body>
-<p class="banner"><strong>{BANNER}</strong></p>
+<p class="banner"><strong>{_text(banner)}</strong></p>
 <main>
 <h1>{_text(title)}</h1>
 <p class="lead">{_text(lead)}</p>

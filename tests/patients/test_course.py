@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stepdown.patients.bedside import Patient, admit, play_hour
-from stepdown.patients.course import observe
+from stepdown.patients.course import LOOK_LUCK, observe
+from stepdown.patients.luck import draw_luck
 from stepdown.patients.population import World, preset
 from stepdown.patients.pump import load_profile
 from stepdown.signals import DBP, MAP, PULSATILITY, SBP
@@ -59,9 +60,10 @@ def test_the_console_keeps_pressures_in_order():
     def look(key):
         k_admit, k_look = jr.split(key)
         patient = admit(WORLD, key=k_admit)
-        return observe(patient.course, patient.traits, jnp.asarray(6), WORLD, key=k_look)
+        (luck,) = draw_luck(LOOK_LUCK, key=k_look)
+        return observe(patient.course, patient.traits, jnp.asarray(6), WORLD, luck)
 
-    seen = jax.vmap(look)(jr.split(jr.key(2), 200))
+    seen = jax.jit(jax.vmap(look))(jr.split(jr.key(2), 200))
     assert bool(jnp.all(seen[:, SBP] > seen[:, MAP]))
     assert bool(jnp.all(seen[:, MAP] > seen[:, DBP]))
     assert np.allclose(seen[:, PULSATILITY], seen[:, SBP] - seen[:, DBP], atol=1e-3)
@@ -87,10 +89,15 @@ def test_two_short_ticks_wander_as_far_as_one_long_one():
     assert after_an_hour(1 / 12) == pytest.approx(after_an_hour(1 / 6), rel=0.15)
 
 
+@eqx.filter_jit
+def hour_at_nine(patient, world, keys):
+    return play_hour(patient, jnp.asarray(9), world, keys=keys)
+
+
 def test_the_dead_stay_dead_and_still():
-    patient = admit(WORLD, key=jr.key(4))
+    patient = eqx.filter_jit(admit)(WORLD, key=jr.key(4))
     dead = eqx.tree_at(lambda c: c.alive, patient.course, jnp.zeros(()))
     patient = Patient(patient.traits, dead, patient.clinician, patient.memory)
-    after, _ = play_hour(patient, jnp.asarray(9), WORLD, keys=jr.split(jr.key(5), 6))
+    after, _ = hour_at_nine(patient, WORLD, jr.split(jr.key(5), 6))
     same = jax.tree.map(lambda a, b: bool(a == b), after.course, patient.course)
     assert all(jax.tree.leaves(same))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from stepdown.patients.course import circulation_of, start_course
+from stepdown.patients.course import START_LUCK, circulation_of, start_course
 from stepdown.patients.heart import (
     STEPS_PER_BEAT,
     Circulation,
@@ -19,7 +19,8 @@ from stepdown.patients.heart import (
     start_volumes,
     step,
 )
-from stepdown.patients.population import World, draw_traits, preset
+from stepdown.patients.luck import draw_luck
+from stepdown.patients.population import TRAITS_LUCK, World, draw_traits, preset
 from stepdown.patients.pump import load_profile
 
 PROFILE = load_profile("cp")
@@ -42,9 +43,9 @@ def hearts(count, recovery=None, seed=0):
     """Circulations of random patients with their slow state as it starts."""
 
     def one(key):
-        k_traits, k_course = jr.split(key)
-        traits = draw_traits(POPULATION, key=k_traits)
-        course = start_course(traits, jnp.asarray(6), WORLD, key=k_course)
+        for_traits, for_start = draw_luck(TRAITS_LUCK, START_LUCK, key=key)
+        traits = draw_traits(POPULATION, for_traits)
+        course = start_course(traits, jnp.asarray(6), WORLD, for_start)
         if recovery is not None:
             course = eqx.tree_at(lambda c: c.recovery, course, jnp.asarray(recovery))
         return circulation_of(course, traits, POPULATION)

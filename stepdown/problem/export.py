@@ -1,0 +1,212 @@
+"""Transitions for everybody's learners: Minari data sets and D4RL-style HDF5, and back.
+
+An episode is an unbroken stretch of a stay, so a stay without gaps is one episode; lengths differ.
+It ends in truncation, as the patient goes on living. Observations and actions are those of the
+environments: the hour in physical units, index i for level P(i+2). Only signals that every row
+knows are exported; `columns` in the metadata names them. Train, select and test patients go to
+separate data sets, and each says whose it is.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import h5py
+import jax.numpy as jnp
+import minari
+import numpy as np
+from gymnasium.spaces import Discrete
+from minari.data_collector import EpisodeBuffer
+from minari.dataset.minari_storage import MinariStorage
+
+from stepdown import __version__
+from stepdown.artifacts import ArtifactError
+from stepdown.handover import Role, Transitions
+from stepdown.problem.environment import observation_box
+from stepdown.problem.hours import require_order
+from stepdown.signals import LEVEL, LEVELS, LOWEST, NAMES
+
+COLUMNS = (*NAMES, "level")
+NOTE = (
+    "Hours on a micro-axial heart pump, one decision an hour. Observations are in physical units, "
+    "action i sets level P(i+2), the reward is the physiological one, shaped if the weights say "
+    "so. Research data, not for treating patients."
+)
+_FLAT = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
+_EXTRA = ("unshaped", "changed", "filled", "patient")  # of a transition, kept beside Minari's own
+
+
+def write_minari(
+    root: Path, hours: Transitions, *, patients: tuple[str, ...], about: Mapping[str, Any]
+) -> str:
+    """Write one data set under a Minari root folder and return its name there.
+
+    Minari finds it when MINARI_DATASETS_PATH names the root.
+    """
+    columns, starts, ends = _layout(hours)
+    name = f"stepdown/{hours.role}-v0"
+    folder = root / name / "data"
+    folder.mkdir(parents=True)
+    (root / "stepdown" / "namespace_metadata.json").write_text("{}", encoding="utf-8")
+    steps = hours.state.shape[1]
+    whole = len(columns) == len(COLUMNS)  # the environment that observes the same numbers
+    storage = MinariStorage.new(
+        folder,
+        observation_space=observation_box(columns, steps),
+        action_space=Discrete(len(LEVELS)),
+        env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
+        data_format="hdf5",
+    )
+    storage.update_episodes(
+        _episode(hours, columns, start, end) for start, end in zip(starts, ends, strict=True)
+    )
+    rows = np.asarray(hours.patient)[starts]
+    storage.update_episode_metadata([{"patient": patients[row]} for row in rows])
+    storage.update_metadata(
+        {
+            "dataset_id": name,
+            "minari_version": minari.__version__,
+            "algorithm_name": "recorded clinicians",
+            "description": NOTE,
+            "requirements": [f"stepdown=={__version__}"],
+            "stepdown": json.dumps(_labels(hours, columns) | dict(about)),
+        }
+    )
+    return name
+
+
+def read_minari(root: Path, role: Role) -> Transitions:
+    """Transitions of one role out of a Minari root folder."""
+    folder = root / "stepdown" / f"{role}-v0" / "data"
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder}: expected a Minari data set, found none; export one with stepdown export."
+        )
+    data = minari.MinariDataset(folder)
+    labels = _read_labels(data.storage.metadata.get("stepdown"), folder)
+    parts: dict[str, list] = {name: [] for name in (*_FLAT, *_EXTRA)}
+    for episode in data.iterate_episodes():
+        parts["observations"].append(episode.observations[:-1])
+        parts["next_observations"].append(episode.observations[1:])
+        parts["actions"].append(episode.actions)
+        parts["rewards"].append(episode.rewards)
+        parts["terminals"].append(episode.terminations)
+        parts["timeouts"].append(episode.truncations)
+        for name in _EXTRA:
+            parts[name].append(episode.infos[name][1:])
+    return _transitions({name: np.concatenate(rows) for name, rows in parts.items()}, labels)
+
+
+def write_d4rl(
+    file: Path, hours: Transitions, *, patients: tuple[str, ...], about: Mapping[str, Any]
+) -> None:
+    """Write flat arrays, one row per decision; `timeouts` ends an episode."""
+    columns, _, _ = _layout(hours)
+    arrays = {
+        "observations": _observations(hours.state, columns),
+        "next_observations": _observations(hours.next_state, columns),
+        "actions": np.asarray(hours.level, np.int64) - LOWEST,
+        "rewards": np.asarray(hours.reward),
+        "terminals": np.zeros(len(hours.level), bool),
+        "timeouts": np.asarray(hours.last),
+    }
+    with h5py.File(file, "w") as out:
+        for name, values in arrays.items():
+            out.create_dataset(name, data=values)
+        for name in _EXTRA:
+            out.create_dataset(f"infos/{name}", data=np.asarray(getattr(hours, name)))
+        out.create_dataset("metadata/patients", data=list(patients), dtype=h5py.string_dtype())
+        out.attrs["description"] = NOTE
+        out.attrs["stepdown"] = json.dumps(_labels(hours, columns) | dict(about))
+
+
+def read_d4rl(file: Path) -> Transitions:
+    """Transitions out of a D4RL-style file of ours."""
+    try:
+        with h5py.File(file, "r") as data:
+            labels = _read_labels(data.attrs.get("stepdown"), file)
+            names = [*_FLAT, *(f"infos/{name}" for name in _EXTRA)]
+            arrays = {name.removeprefix("infos/"): _array(data, name, file) for name in names}
+    except OSError as error:
+        raise ArtifactError(f"{file}: expected HDF5, got something else ({error}).") from error
+    return _transitions(arrays, labels)
+
+
+def _layout(hours: Transitions) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+    """Columns that every row knows; first row and the row behind the last of every episode."""
+    require_order(hours)
+    known = [np.isfinite(np.asarray(x)).all((0, 1)) for x in (hours.state, hours.next_state)]
+    ends = np.flatnonzero(np.asarray(hours.last)) + 1
+    columns = tuple(int(i) for i in np.flatnonzero(known[0] & known[1]))
+    return columns, np.concatenate([[0], ends[:-1]]), ends
+
+
+def _observations(states, columns: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
+
+
+def _episode(hours: Transitions, columns, start: int, end: int) -> EpisodeBuffer:
+    rows = slice(start, end)
+    seen = _observations(hours.state[rows], columns)
+    after = _observations(hours.next_state[end - 1 : end], columns)
+    extra = {name: np.asarray(getattr(hours, name))[rows] for name in _EXTRA}
+    # Minari's infos begin with that of the reset, which belongs to no decision.
+    infos = {name: np.concatenate([x[:1], x]) for name, x in extra.items()}
+    none = np.zeros(end - start, bool)
+    return EpisodeBuffer(
+        observations=np.concatenate([seen, after]),  # pyright: ignore[reportArgumentType]
+        actions=np.asarray(hours.level, np.int64)[rows] - LOWEST,  # pyright: ignore[reportArgumentType]
+        rewards=np.asarray(hours.reward)[rows],  # pyright: ignore[reportArgumentType]
+        terminations=none,  # pyright: ignore[reportArgumentType]
+        truncations=np.asarray(hours.last)[rows],  # pyright: ignore[reportArgumentType]
+        infos=infos,
+    )
+
+
+def _labels(hours: Transitions, columns: tuple[int, ...]) -> dict[str, Any]:
+    names = [COLUMNS[i] for i in columns]
+    return {"role": hours.role, "columns": names, "steps": hours.state.shape[1]}
+
+
+def _read_labels(text: Any, where: Path) -> dict[str, Any]:
+    labels = json.loads(text) if isinstance(text, str) else {}
+    if not {"role", "columns", "steps"} <= set(labels):
+        raise ArtifactError(
+            f"{where}: expected a data set of stepdown export, got another one; "
+            "only these say whose hours and which signals they hold."
+        )
+    return labels
+
+
+def _array(data: h5py.File, name: str, file: Path) -> np.ndarray:
+    found = data.get(name)
+    # A link could lead to any other file of the machine.
+    if not isinstance(data.get(name, getlink=True), h5py.HardLink) or not isinstance(
+        found, h5py.Dataset
+    ):
+        raise ArtifactError(f"{file}: expected {name}, which is missing; export it again.")
+    return found[()]
+
+
+def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Transitions:
+    columns = [COLUMNS.index(name) for name in labels["columns"]]
+
+    def states(flat: np.ndarray) -> np.ndarray:
+        full = np.full((len(flat), labels["steps"], LEVEL + 1), np.nan, np.float32)
+        full[..., columns] = flat.reshape(len(flat), labels["steps"], len(columns))
+        return full
+
+    return Transitions(
+        state=jnp.asarray(states(arrays["observations"])),
+        level=jnp.asarray(arrays["actions"] + LOWEST, jnp.int32),
+        reward=jnp.asarray(arrays["rewards"], jnp.float32),
+        unshaped=jnp.asarray(arrays["unshaped"], jnp.float32),
+        next_state=jnp.asarray(states(arrays["next_observations"])),
+        last=jnp.asarray(arrays["timeouts"], bool),
+        changed=jnp.asarray(arrays["changed"], bool),
+        filled=jnp.asarray(arrays["filled"], bool),
+        patient=jnp.asarray(arrays["patient"], jnp.int32),
+        role=labels["role"],
+    )

@@ -1,0 +1,273 @@
+"""The mapping file: which column holds what, in which unit. Declared, never guessed.
+
+A TOML file with the tables `patient`, `time`, `level` and `signals`. `kind` says whether the rows
+are values (a number per signal at any rate down to one in ten minutes) or waveforms (placement
+pressure, motor current and pump speed at 25 Hz or faster). docs/import.md walks through one.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from stepdown.signals import NAMES, REQUIRED
+
+Kind = Literal["values", "waveforms"]
+
+_MMHG = 133.322387415  # Pa, by definition
+_LONGEST = 2**16  # bytes of a mapping file
+
+# Unit -> what it measures, and the factor to our unit of it (signals.SIGNALS).
+UNITS: dict[str, tuple[str, float]] = {
+    "mmHg": ("pressure", 1.0),
+    "kPa": ("pressure", 1000 / _MMHG),
+    "cmH2O": ("pressure", 98.0665 / _MMHG),
+    "mA": ("current", 1.0),
+    "A": ("current", 1000.0),
+    "rpm": ("speed", 1.0),
+    "krpm": ("speed", 1000.0),
+    "10 rpm": ("speed", 10.0),
+    "L/min": ("flow", 1.0),
+    "mL/min": ("flow", 0.001),
+    "0.01 L/min": ("flow", 0.01),
+    "/min": ("rate", 1.0),
+    "ms": ("duration", 1.0),
+    "s": ("duration", 1000.0),
+    "mmHg/mL": ("elastance", 1.0),
+}
+PRESSURES = ("map", "lvp", "lvedp", "sbp", "dbp", "pulsatility", "placement")
+QUANTITIES: dict[str, str] = {
+    **dict.fromkeys(PRESSURES, "pressure"),
+    "speed": "speed",
+    "current": "current",
+    "flow": "flow",
+    "hr": "rate",
+    "tau": "duration",
+    "ese": "elastance",
+}
+TIME_UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}  # to seconds; any origin
+STAMPS = "ISO-8601"
+CHANNELS = ("placement", "current", "speed")  # of a waveform, all required
+
+
+class MappingError(ValueError):
+    """The mapping file does not say what is needed, or says it wrongly."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the recording and the unit of its numbers."""
+
+    column: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a mapping file says."""
+
+    kind: Kind
+    signals: tuple[tuple[str, Column], ...]  # our name -> theirs
+    time: Column | None  # None: samples follow each other at `rate`
+    patient: str | None = None  # None: a file is a stay and its name the patient
+    level: str | None = None  # None: read from the speed
+    zone: str | None = None  # of stamps that carry none
+    rate: float | None = None  # Hz; for WFDB the header's where this is None
+    separator: str = ","  # between the cells of a CSV
+    decimal_comma: bool = False
+
+    def wanted(self) -> tuple[str, ...]:
+        """Every column that has to be read."""
+        names = [self.patient, self.time and self.time.column, self.level]
+        names += [theirs.column for _, theirs in self.signals]
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+def convert(values: np.ndarray, unit: str, signal: str) -> np.ndarray:
+    """Values of a declared unit in our unit of the signal, as float64."""
+    check_unit(unit, signal, "convert")
+    return np.asarray(values, np.float64) * UNITS[unit][1]
+
+
+def to_seconds(values: np.ndarray, unit: str) -> np.ndarray:
+    """Numeric times in seconds, as float64."""
+    if unit not in TIME_UNITS:
+        raise MappingError(f"time: expected a unit of {', '.join(TIME_UNITS)}, got {unit!r}.")
+    return np.asarray(values, np.float64) * TIME_UNITS[unit]
+
+
+def check_unit(unit: object, signal: str, where: str) -> None:
+    """Refuse an unknown unit, or one that does not measure what the signal is."""
+    fitting = [name for name, (what, _) in UNITS.items() if what == QUANTITIES[signal]]
+    if not isinstance(unit, str) or unit not in UNITS:
+        raise MappingError(
+            f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
+            "declare the unit that the numbers are in."
+        )
+    if unit not in fitting:
+        raise MappingError(
+            f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
+            f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
+        )
+
+
+def read_mapping(path: Path) -> Columns:
+    """Read and check a mapping file."""
+    if not path.is_file():
+        raise MappingError(f"{path}: expected a mapping file, found none; check the path.")
+    if path.stat().st_size > _LONGEST:
+        raise MappingError(f"{path}: expected a short mapping file, got a long one.")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise MappingError(f"{path}: expected TOML, got something else ({error}).") from error
+    return parse_mapping(table, str(path))
+
+
+def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
+    """Check a mapping and give it its type."""
+    _only(table, ("kind", "patient", "time", "level", "signals", "csv"), where)
+    kind = table.get("kind")
+    if kind not in ("values", "waveforms"):
+        raise MappingError(f"{where}: expected kind = 'values' or 'waveforms', got {kind!r}.")
+    signals = _signals(table, kind, where)
+    time, zone, rate = _time(_table(table, "time", where), f"{where}: time", kind)
+    patient = _patient(table, where)
+    csv = _table(table, "csv", where)
+    _only(csv, ("separator", "decimal_comma"), f"{where}: csv")
+    separator, comma = csv.get("separator", ","), csv.get("decimal_comma", False)
+    if not isinstance(separator, str) or len(separator) != 1 or not separator.isascii():
+        raise MappingError(f"{where}: csv: expected one character to separate cells.")
+    if not isinstance(comma, bool) or (comma and separator == ","):
+        raise MappingError(f"{where}: csv: expected decimal_comma with another separator.")
+    columns = Columns(
+        kind=kind,
+        signals=signals,
+        time=time,
+        patient=patient,
+        level=_level(table, kind, signals, where),
+        zone=zone,
+        rate=rate,
+        separator=separator,
+        decimal_comma=comma,
+    )
+    _distinct(columns, where)
+    return columns
+
+
+def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
+    given = _table(table, "signals", where)
+    known = NAMES if kind == "values" else CHANNELS
+    signals = []
+    for name, entry in given.items():
+        here = f"{where}: signals.{name}"
+        if name not in known:
+            raise MappingError(f"{here}: expected a signal of {', '.join(known)}.")
+        if not isinstance(entry, dict) or "unit" not in entry:
+            raise MappingError(
+                f"{here}: expected {{ column = ..., unit = ... }}, got no unit; "
+                "declare the unit that the numbers are in."
+            )
+        _only(entry, ("column", "unit"), here)
+        check_unit(entry["unit"], name, here)
+        signals.append((name, Column(_text(entry.get("column"), here), entry["unit"])))
+    _require(dict(signals), kind, where)
+    return tuple(signals)
+
+
+def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
+    """All that a decision needs; pulsatility may come as systolic less diastolic pressure."""
+    needed = [NAMES[i] for i in REQUIRED] if kind == "values" else list(CHANNELS)
+    derived = {"pulsatility"} if {"sbp", "dbp"} <= set(signals) else set()
+    for name in [name for name in needed if name not in set(signals) | derived]:
+        hint = "map it, or sbp and dbp" if name == "pulsatility" else "map it"
+        raise MappingError(f"{where}: expected a column for {name!r}, got none; {hint}.")
+
+
+def _time(entry: Mapping[str, Any], where: str, kind: Kind):
+    _only(entry, ("column", "unit", "zone", "rate"), where)
+    rate, zone = entry.get("rate"), entry.get("zone")
+    if "column" not in entry:
+        _check_rate(rate, kind, where)
+        return None, None, None if rate is None else float(rate)
+    if rate is not None:
+        raise MappingError(f"{where}: expected a column or a rate, got both; leave one.")
+    unit = entry.get("unit")
+    if not isinstance(unit, str) or unit not in (*TIME_UNITS, STAMPS):
+        raise MappingError(
+            f"{where}: expected a unit of {', '.join((*TIME_UNITS, STAMPS))}, got {unit!r}."
+        )
+    if zone is not None and unit != STAMPS:
+        raise MappingError(f"{where}: expected a zone with {STAMPS} stamps only; remove it.")
+    if zone is not None:
+        _check_zone(zone, where)
+    return Column(_text(entry["column"], where), unit), zone, None
+
+
+def _check_rate(rate: object, kind: Kind, where: str) -> None:
+    """A missing rate is a WFDB header's to say; the reader asks."""
+    if rate is None and kind == "waveforms":
+        return
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.001 < rate < 1e5:
+        raise MappingError(f"{where}: expected a column, or a rate in Hz, got {rate!r}.")
+
+
+def _check_zone(zone: object, where: str) -> None:
+    try:
+        ZoneInfo(_text(zone, where))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise MappingError(
+            f"{where}: expected a time zone such as 'UTC' or 'Europe/Berlin', got {zone!r}."
+        ) from None
+
+
+def _patient(table, where: str) -> str | None:
+    entry = _table(table, "patient", where)
+    _only(entry, ("column",), f"{where}: patient")
+    return _text(entry["column"], f"{where}: patient") if entry else None
+
+
+def _level(table, kind: Kind, signals, where: str) -> str | None:
+    """The level's column; without one it is read from the speed, if the mapping says so."""
+    entry = _table(table, "level", where)
+    _only(entry, ("column", "from"), f"{where}: level")
+    if "column" in entry and "from" not in entry:
+        return _text(entry["column"], f"{where}: level")
+    declared = entry == {"from": "speed"} or (kind == "waveforms" and not entry)
+    if not declared or "speed" not in dict(signals):
+        raise MappingError(
+            f"{where}: expected level = {{ column = ... }}, or level = {{ from = 'speed' }} "
+            f"with the speed mapped, got {dict(entry)!r}."
+        )
+    return None
+
+
+def _distinct(columns: Columns, where: str) -> None:
+    """One column for one thing; only the level may be read from the column of another."""
+    time = [columns.time.column] if columns.time else []
+    used = [*time, *[theirs.column for _, theirs in columns.signals]]
+    used += [name for name in (columns.patient, columns.level) if name]
+    for name in [name for name in used if used.count(name) > 1]:
+        raise MappingError(f"{where}: expected each column once, got {name!r} twice.")
+
+
+def _table(table: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    entry = table.get(name, {})
+    if not isinstance(entry, dict):
+        raise MappingError(f"{where}: expected a table {name!r}, got {entry!r}.")
+    return entry
+
+
+def _only(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in [name for name in entry if name not in known]:
+        raise MappingError(f"{where}: expected only {', '.join(known)}, got {name!r}; remove it.")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise MappingError(f"{where}: expected the name of a column, got {value!r}.")
+    return value

@@ -1,0 +1,157 @@
+"""`stepdown import`: recordings in, a cohort folder out, laid out as by `stepdown simulate`."""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stepdown.artifacts import (
+    CONFIG,
+    ArtifactError,
+    Content,
+    config_to_dict,
+    provenance,
+    require_free,
+    write_folder,
+)
+from stepdown.handover import Cohort
+from stepdown.records import files
+from stepdown.records.blocks import CleaningConfig
+from stepdown.records.cleaning import LogRow
+from stepdown.records.importer import ImportConfig, import_cohort
+from stepdown.records.limits import RecordingError
+from stepdown.records.mapping import Columns, read_mapping
+from stepdown.report.progress import progress
+from stepdown.signals import SIGNALS
+
+CARD, LOG = "card.md", "log.json"
+_SHORTEST_KEY = 16  # bytes
+
+
+@dataclass(frozen=True)
+class ImportCommand:
+    """Import recordings into a cohort folder."""
+
+    file: Path  # recording (.csv, .parquet, .h5, .hdf5, .hea), or a folder of them
+    columns: Path  # mapping file that names columns and units
+    out: Path  # new folder for the cohort
+    profile: str = "cp"  # pump profile
+    workers: int = 1  # processes that read files side by side
+    secret: Path | None = None  # secret that makes pseudonyms out of patient names
+
+
+@dataclass(frozen=True)
+class ImportRecord:
+    """What is saved about an import."""
+
+    minutes: float
+    profile: str
+    columns: Columns
+    cleaning: CleaningConfig
+
+
+def import_recordings(command: ImportCommand) -> None:
+    """Write the cohort, or nothing; finished files wait beside it if the work is interrupted."""
+    columns = read_mapping(command.columns)
+    if command.workers < 1:
+        raise ValueError(f"--workers: expected at least 1, got {command.workers}.")
+    require_free(command.out)
+    config = ImportConfig(command.profile, command.workers, _read_secret(command.secret))
+    work = command.out.parent / f".{command.out.name}.unfinished"
+    try:
+        with progress("importing") as watch:
+            cohort, log = import_cohort(command.file, columns, config, work=work, watch=watch)
+        table = files.cohort_table(cohort)
+        files.check_table(table, command.file)
+    except RecordingError:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    except ArtifactError as error:  # a table that would be refused when it is read again
+        shutil.rmtree(work, ignore_errors=True)
+        raise RecordingError(str(error)) from error
+    record = ImportRecord(cohort.minutes, command.profile, columns, config.cleaning)
+    content: dict[str, Content] = {
+        files.COHORT: files.to_parquet(table),
+        CONFIG: _json(config_to_dict(record)),
+        LOG: _json([vars(row) for row in log]),
+        CARD: imported_card(cohort, record, log).encode(),
+    }
+    about = provenance(config=record) | {"imported": True}
+    write_folder(command.out, content, kind=files.KIND, about=about)
+    shutil.rmtree(work, ignore_errors=True)
+    sys.stdout.write(_summary(cohort, log))
+
+
+def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...]) -> str:
+    """What was imported, which signals it has, what was left out and why."""
+    known = _known(cohort)
+    source = dict(record.columns.signals)
+    rows = [
+        f"| `{s.name}` | {s.unit} | {'yes' if has else 'missing'} | {_declared(source, s.name)} |"
+        for s, has in zip(SIGNALS, known, strict=True)
+    ]
+    parts = [
+        "# Dataset card: imported recordings",
+        "**Real or foreign recordings, imported; not checked by a clinician; not for care.**",
+        _size(cohort),
+        f"Read as {record.columns.kind} with pump profile `{record.profile}`; "
+        f"one sample every {record.minutes:g} min. `config.json` holds the mapping, `log.json` "
+        "what was left out, stay by stay. There is no truth behind recordings, hence no latents.",
+        "## Signals",
+        "\n".join(["| signal | unit | there | declared as |", "|---|---|---|---|", *rows]),
+        "## Left out",
+        "\n".join(f"- {line}" for line in _reasons(log)) or "Nothing.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _declared(source: dict, name: str) -> str:
+    return f"{source[name].unit}" if name in source else ""
+
+
+def _summary(cohort: Cohort, log: tuple[LogRow, ...]) -> str:
+    missing = [s.name for s, has in zip(SIGNALS, _known(cohort), strict=True) if not has]
+    lines = [_size(cohort), f"Missing signals: {', '.join(missing) or 'none'}."]
+    lines += [f"Left out: {line}" for line in _reasons(log)]
+    return "\n".join(lines) + "\n"
+
+
+def _known(cohort: Cohort) -> list[bool]:
+    """Which of the signals the cohort has."""
+    signals = np.asarray(cohort.signals)
+    return [bool(np.isfinite(signals[..., i]).any()) for i in range(len(SIGNALS))]
+
+
+def _size(cohort: Cohort) -> str:
+    hours = float(np.sum(cohort.seen)) * cohort.minutes / 60
+    return f"{len(cohort.patient):,} stays, {hours:,.1f} hours."
+
+
+def _reasons(log: tuple[LogRow, ...]) -> list[str]:
+    """The log by reason, over all stays."""
+    counts: dict[tuple[str, str], tuple[int, set[str]]] = {}
+    for row in log:
+        total, stays = counts.get((row.what, row.why), (0, set()))
+        counts[row.what, row.why] = total + row.count, stays | {row.patient}
+    return [
+        f"{total:,} {what} in {len(stays):,} stays: {why}."
+        for (what, why), (total, stays) in counts.items()
+    ]
+
+
+def _read_secret(file: Path | None) -> bytes | None:
+    if file is None:
+        return None
+    secret = file.read_bytes().strip()
+    if len(secret) < _SHORTEST_KEY:
+        raise ValueError(
+            f"{file}: expected a secret of at least {_SHORTEST_KEY} bytes, got {len(secret)}."
+        )
+    return secret
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

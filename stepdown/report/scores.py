@@ -1,0 +1,76 @@
+"""Scores of recorded stays: a table to read, a JSON file to go on with."""
+
+import json
+import math
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from stepdown.handover import Scores
+from stepdown.problem.stays import mean_scores, score_stays
+from stepdown.records.files import read_cohort
+
+METRICS = tuple(field.name for field in fields(Scores))
+SHOWN = 10  # stays in the printed table
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Score the stays of a cohort or episode file."""
+
+    file: Path  # folder of `stepdown simulate`, or a Parquet file of the same columns
+    json: Path | None = None  # also write all scores to this file
+
+
+def score(config: ScoreConfig) -> None:
+    """Print the scores of a file, and write them if asked to."""
+    if config.json is not None and not config.json.parent.is_dir():
+        raise FileNotFoundError(
+            f"--json: expected a file in an existing folder, got {config.json}; make the folder."
+        )
+    found = scores_to_dict(*_score_file(config.file))
+    if config.json is not None:
+        config.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    sys.stdout.write(scores_to_text(found))
+
+
+def _score_file(file: Path) -> tuple[tuple[str, ...], Scores]:
+    cohort = read_cohort(file)
+    return cohort.patient, score_stays(cohort)
+
+
+def scores_to_dict(patients: tuple[str, ...], scores: Scores) -> dict:
+    """Plain values; a stay without a decision has no scores (None)."""
+    columns = {name: [_plain(x) for x in getattr(scores, name).tolist()] for name in METRICS}
+    overall = mean_scores(scores)
+    return {
+        "stays": [
+            {"patient": patient, **{name: columns[name][row] for name in METRICS}}
+            for row, patient in enumerate(patients)
+        ],
+        "overall": {name: _plain(float(getattr(overall, name))) for name in METRICS},
+    }
+
+
+def scores_to_text(found: dict) -> str:
+    """An aligned table: the first stays, then the mean over all."""
+    stays = found["stays"]
+    lines = [["patient", *METRICS]]
+    lines += [[stay["patient"], *map(_cell, list(stay.values())[1:])] for stay in stays[:SHOWN]]
+    lines.append([f"all {len(stays)}", *map(_cell, found["overall"].values())])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    rows = [
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+        for line in lines
+    ]
+    if len(stays) > SHOWN:
+        rows.insert(-1, "...")
+    return "\n".join(rows) + "\n"
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,300 @@
+"""Transitions: aligned, never across patients or gaps, of one role, with honest rewards."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepdown.handover import Cohort, Role
+from stepdown.problem.clinical import normalized_reward
+from stepdown.problem.hours import HoursConfig, NoiseConfig, add_noise, make_transitions
+from stepdown.problem.scaling import fit_scaler
+from stepdown.signals import CURRENT, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED, TAU
+
+PATIENTS, STEPS = 3, 40  # one shape for all laws
+
+
+def ward(*, seen=None, level=None, role: Role = "train") -> Cohort:
+    """Comfortable stays; motor current counts the samples, speed tells the patients apart."""
+    shape = (PATIENTS, STEPS)
+    signals = np.full((*shape, 12), 20.0, np.float32)
+    for column, value in {
+        MAP: 80.0,
+        HR: 75.0,
+        PULSATILITY: 30.0,
+        7: 95.0,
+        8: 65.0,
+        11: 1.5,
+    }.items():
+        signals[..., column] = value
+    signals[..., 3] = 3.0
+    signals[..., TAU] = 45.0
+    signals[..., CURRENT] = 300.0 + np.arange(STEPS)
+    signals[..., SPEED] = 30_000.0 + np.arange(PATIENTS)[:, None]
+    seen = np.ones(shape, bool) if seen is None else np.array(seen)
+    level = np.full(shape, 6, np.int32) if level is None else np.asarray(level, np.int32)
+    return Cohort(
+        signals=jnp.asarray(np.where(seen[..., None], signals, np.nan)),
+        level=jnp.asarray(np.where(seen, level, 0)),
+        seen=jnp.asarray(seen),
+        patient=tuple("abc"[:PATIENTS]),
+        role=role,
+    )
+
+
+def put(cohort: Cohort, where, value) -> Cohort:
+    return dataclasses.replace(cohort, signals=cohort.signals.at[where].set(value))
+
+
+def first_samples(hours, states=None):
+    """When each state began, read off the counting signal."""
+    states = hours.state if states is None else states
+    return np.asarray(states[:, 0, CURRENT]) - 300.0
+
+
+# ── alignment ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hours_follow_one_another_sample_by_sample():
+    hours = make_transitions(ward())
+    counter = np.asarray(hours.state[..., CURRENT]) - 300.0
+    assert first_samples(hours).tolist() == [0, 6, 12, 18, 24] * PATIENTS  # 40 samples: six hours
+    assert np.array_equal(counter, counter[:, :1] + np.arange(6))
+    assert np.array_equal(hours.next_state[..., CURRENT], hours.state[..., CURRENT] + 6)
+    assert np.asarray(hours.last).tolist() == [False, False, False, False, True] * PATIENTS
+    assert np.asarray(hours.patient).tolist() == [0] * 5 + [1] * 5 + [2] * 5
+
+
+def test_the_level_column_holds_the_hours_level_in_all_rows():
+    level = np.full((PATIENTS, STEPS), 8)
+    level[:, 6:] = 5
+    hours = make_transitions(ward(level=level))
+    assert np.all(np.asarray(hours.state[:5, :, LEVEL]) == [[8]] + 4 * [[5]])
+    assert np.all(np.asarray(hours.next_state[..., LEVEL]) == np.asarray(hours.level)[:, None])
+    assert not np.asarray(hours.changed).any()  # it changed between two hours
+
+
+@pytest.mark.parametrize(
+    ("samples", "mean", "mode"),
+    [
+        ([8, 8, 8, 8, 8, 4], 7, 8),  # 7.33
+        ([6, 6, 6, 5, 5, 5], 6, 5),  # 5.5 goes up; of two equally frequent the lower
+        ([9, 9, 2, 2, 2, 2], 4, 2),  # 4.33
+        ([3, 3, 3, 3, 3, 3], 3, 3),
+    ],
+)
+def test_a_recorded_hour_has_the_rounded_mean_or_the_most_frequent_level(samples, mean, mode):
+    level = np.full((PATIENTS, STEPS), 6)
+    level[:, 6:12] = samples
+    by_mean = make_transitions(ward(level=level))
+    by_mode = make_transitions(ward(level=level), HoursConfig(level="mode"))
+    assert (by_mean.level[0], by_mode.level[0]) == (mean, mode)
+    assert bool(by_mean.changed[0]) == (len(set(samples)) > 1)
+    assert not np.asarray(by_mean.changed[1:5]).any()
+
+
+@given(st.permutations(LEVELS), st.integers(0, 5))
+def test_every_level_can_be_chosen(levels, offset):
+    level = np.repeat(np.roll(levels, offset)[:6], 7)[:STEPS]
+    level = np.broadcast_to(np.repeat(level[::7], 6)[:36], (PATIENTS, 36))
+    level = np.pad(level, ((0, 0), (0, STEPS - 36)), mode="edge")
+    hours = make_transitions(ward(level=level))
+    assert np.asarray(hours.level[:5]).tolist() == level[0, 6:36:6].tolist()
+
+
+def test_half_hourly_windows_slide():
+    hours = make_transitions(ward(), HoursConfig(stride=30.0))
+    assert first_samples(hours)[:10].tolist() == [0, 3, 6, 9, 12, 15, 18, 21, 24, 27]
+    assert np.array_equal(hours.next_state[..., CURRENT], hours.state[..., CURRENT] + 6)
+
+
+# ── gaps ─────────────────────────────────────────────────────────────────────────────────────────
+
+runs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, STEPS), st.integers(2, 9)), max_size=6)
+
+
+@given(runs, st.sampled_from([60.0, 30.0, 10.0]))
+def test_windows_never_cross_patients_or_gaps(gaps, stride):
+    seen = np.ones((PATIENTS, STEPS), bool)
+    for row, start, length in gaps:
+        seen[row, start : start + length] = False
+    hours = make_transitions(ward(seen=seen), HoursConfig(stride=stride))
+    start, row = first_samples(hours).astype(int), np.asarray(hours.patient)
+    both = np.concatenate([hours.state, hours.next_state], axis=1)
+    assert np.array_equal(both[..., SPEED], np.broadcast_to(30_000 + row[:, None], (len(row), 12)))
+    assert np.array_equal(both[..., CURRENT], 300 + start[:, None] + np.arange(12))
+    assert all(seen[r, s : s + 12].all() for r, s in zip(row, start, strict=True))
+
+
+def test_a_gap_ends_a_record_and_the_hours_begin_anew_behind_it():
+    seen = np.ones((PATIENTS, STEPS), bool)
+    seen[0, 13:15] = False
+    hours = make_transitions(ward(seen=seen))
+    mine = np.asarray(hours.patient) == 0
+    assert first_samples(hours)[mine].tolist() == [0, 15, 21, 27]
+    assert np.asarray(hours.last)[mine].tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("off", [0, 1])
+def test_a_pump_that_is_off_ends_a_window(off):
+    level = np.full((PATIENTS, STEPS), 6)
+    level[0, 14] = off
+    hours = make_transitions(ward(level=level))
+    mine = np.asarray(hours.patient) == 0
+    assert first_samples(hours)[mine].tolist() == [0, 15, 21, 27]
+
+
+@pytest.mark.parametrize("step", [6, 8, 11])
+def test_one_empty_sample_is_carried_forward_for_models_alone(step):
+    cohort = put(ward(), (0, step, MAP), jnp.nan)
+    cohort = put(cohort, (0, step - 1, MAP), 50.0)  # what is carried
+    hours = make_transitions(cohort)
+    assert hours.next_state[0, step - 6, MAP] == 50.0
+    assert np.isfinite(np.asarray(hours.state)).all()
+    low = (1.7018 - 3.5) / 2.6621  # ten below 60 mmHg, in the hour of the sample before
+    expected = low if step > 6 else 1.7018 / 2.6621
+    assert hours.unshaped[0] == pytest.approx(expected, abs=1e-5)
+    assert np.asarray(hours.filled[:5]).tolist() == [True, True, False, False, False]
+
+
+def test_two_empty_samples_drop_the_hour():
+    cohort = put(put(ward(), (0, 7, HR), jnp.nan), (0, 10, HR), jnp.nan)
+    hours = make_transitions(cohort)
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [12, 18, 24]
+    apart = put(put(ward(), (0, 7, HR), jnp.nan), (0, 10, MAP), jnp.nan)  # one in each signal
+    assert first_samples(make_transitions(apart))[:5].tolist() == [0, 6, 12, 18, 24]
+
+
+def test_one_missing_row_is_an_empty_sample_of_every_signal():
+    seen = np.ones((PATIENTS, STEPS), bool)
+    seen[0, 8] = False
+    hours = make_transitions(ward(seen=seen))
+    assert first_samples(hours)[:5].tolist() == [0, 6, 12, 18, 24]
+    assert np.asarray(hours.next_state[0, :, CURRENT] - 300).tolist() == [6, 7, 7, 9, 10, 11]
+
+
+def test_nothing_is_carried_into_a_stay():
+    hours = make_transitions(put(ward(), (0, 0, MAP), jnp.nan))
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [6, 12, 18, 24]
+
+
+def test_a_signal_that_was_never_measured_stays_empty():
+    cohort = put(ward(), (slice(None), slice(None), TAU), jnp.nan)
+    hours = make_transitions(cohort)
+    assert len(hours.level) == 15
+    assert np.isnan(np.asarray(hours.state[..., TAU])).all()
+    scaler = fit_scaler(hours)
+    assert scaler.present == tuple(i for i in range(12) if i != TAU)
+    assert scaler.to_scores(hours.state[0]).shape == (6, 12)
+    one = put(ward(), (1, slice(None), MAP), jnp.nan)  # a stay without MAP is no decision problem
+    assert set(np.asarray(make_transitions(one).patient).tolist()) == {0, 2}
+
+
+# ── rewards ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_shaping_is_charged_and_paid_as_defined():
+    level = np.full((PATIENTS, STEPS), 9)
+    level[:, 6:], level[:, 12:] = 5, 4  # a jump of four, then one step
+    hours = make_transitions(ward(level=level), HoursConfig(jump_weight=0.5, weaning_weight=0.3))
+    best = 1.7018 / 2.6621
+    assert np.asarray(hours.reward[:3]) == pytest.approx([best - 2.0, best + 0.3, best], abs=1e-5)
+    assert np.asarray(hours.unshaped) == pytest.approx(best, abs=1e-5)
+
+
+pressures = st.lists(st.floats(31.0, 149.0, width=32), min_size=STEPS, max_size=STEPS)
+
+
+@given(pressures, st.lists(st.sampled_from(LEVELS), min_size=STEPS, max_size=STEPS))
+def test_without_weights_the_reward_is_physiological(pressure, level):
+    cohort = ward(level=np.broadcast_to(level, (PATIENTS, STEPS)))
+    cohort = put(cohort, (0, slice(None), MAP), jnp.asarray(pressure))
+    hours = make_transitions(cohort)
+    assert np.array_equal(hours.reward, hours.unshaped)
+    direct = jax.vmap(normalized_reward)(hours.next_state)
+    assert np.allclose(hours.reward, direct, atol=1e-5)
+
+
+# ── roles, noise, scale ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("role", ["train", "select", "test", "all"])
+def test_hours_have_the_role_of_their_patients(role):
+    hours = make_transitions(ward(role=role))
+    assert hours.role == role
+    if role != "train":
+        with pytest.raises(ValueError, match="expected train patients"):
+            fit_scaler(hours)
+
+
+def test_scores_have_mean_zero_and_sd_one_and_go_back():
+    noise = jr.normal(jr.key(0), (PATIENTS, STEPS, 12)) * 3.0
+    cohort = ward()
+    hours = make_transitions(dataclasses.replace(cohort, signals=cohort.signals + noise))
+    scaler = fit_scaler(hours)
+    scores = jax.vmap(scaler.to_scores)(hours.state)
+    flat = np.asarray(scores[..., :12]).reshape(-1, 12)
+    assert np.allclose(flat.mean(0), 0.0, atol=2e-3)
+    assert np.allclose(flat.std(0), 1.0, atol=2e-3)
+    assert np.allclose(jax.vmap(scaler.to_units)(scores), hours.state, rtol=1e-5, atol=1e-2)
+
+
+def test_noise_blurs_states_but_neither_level_nor_reward():
+    cohort = ward()
+    wiggle = jr.normal(jr.key(1), cohort.signals.shape)
+    hours = make_transitions(dataclasses.replace(cohort, signals=cohort.signals + wiggle))
+    hours = jax.tree.map(lambda x: jnp.concatenate([x] * 40), hours)
+    scaler = fit_scaler(hours)
+    noisy = add_noise(hours, scaler, key=jr.key(2))
+    size = np.asarray(noisy.state - hours.state)
+    hit = np.abs(size).max((1, 2)) > 0
+    assert 0.74 < hit.mean() < 0.86  # 600 states, 0.8 expected, sd 0.016
+    spread = size[hit][..., :12].std((0, 1)) / np.asarray(scaler.sd)
+    assert np.allclose(spread[[0, 6, 9]], 0.2, atol=0.02)
+    assert np.all(size[..., LEVEL] == 0.0)
+    goes_on = ~np.asarray(hours.last)
+    rows = np.flatnonzero(goes_on)
+    assert np.array_equal(noisy.next_state[rows], noisy.state[rows + 1])
+    ends = np.asarray(noisy.next_state - hours.next_state)[~goes_on]
+    assert 0.6 < (np.abs(ends).max((1, 2)) > 0).mean() < 0.95
+    assert np.array_equal(noisy.reward, hours.reward)
+    assert np.array_equal(noisy.level, hours.level)
+    calm = add_noise(hours, scaler, NoiseConfig(share=0.0), key=jr.key(2))
+    assert np.array_equal(calm.state, hours.state)
+
+
+def test_noise_refuses_rows_out_of_order():
+    sliding = make_transitions(ward(), HoursConfig(stride=30.0))
+    with pytest.raises(ValueError, match="one hour apart"):
+        add_noise(sliding, fit_scaler(sliding), key=jr.key(0))
+
+
+# ── wrong input ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_wrong_input_is_refused_in_words():
+    good = ward()
+    scores = dataclasses.replace(good, signals=(good.signals - 50.0) / 30.0)
+    with pytest.raises(ValueError, match=r"expected map in mmHg.* Pass physical units"):
+        make_transitions(scores)
+    with pytest.raises(ValueError, match="got infinity"):
+        make_transitions(put(good, (0, 0, MAP), jnp.inf))
+    with pytest.raises(ValueError, match="expected hr, got none"):
+        make_transitions(put(good, (slice(None), slice(None), HR), jnp.nan))
+    with pytest.raises(ValueError, match="expected levels P0 to P9, got 12"):
+        make_transitions(ward(level=np.full((PATIENTS, STEPS), 12)))
+    with pytest.raises(ValueError, match="two whole hours in a row, got none"):
+        make_transitions(ward(seen=np.arange(STEPS)[None].repeat(3, 0) < 11))
+    with pytest.raises(ValueError, match="multiple of the 10 min"):
+        make_transitions(good, HoursConfig(stride=25.0))
+    with pytest.raises(ValueError, match="every 10 min or a fraction"):
+        make_transitions(dataclasses.replace(good, minutes=20.0))
+    with pytest.raises(ValueError, match="minutes above 0"):
+        HoursConfig(stride=0.0)
+    with pytest.raises(ValueError, match="share of 0 to 1"):
+        NoiseConfig(share=1.5)

@@ -1,0 +1,82 @@
+"""Recordings in foreign formats, for the tests of everything that reads them."""
+
+import warnings
+from pathlib import Path
+
+import h5py
+import numpy as np
+import polars as pl
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # wfdb warns about the pandas that it imports
+    import wfdb
+
+from stepdown.patients.sensors import Recording
+from stepdown.records.files import waveform_table
+
+UNITS = {"placement": "mmHg", "speed": "rpm", "current": "mA"}
+WAVES = {
+    "kind": "waveforms",
+    "time": {"column": "second", "unit": "s"},
+    "signals": {name: {"column": name, "unit": unit} for name, unit in UNITS.items()},
+}
+WFDB_WAVES = {key: value for key, value in WAVES.items() if key != "time"}
+VALUES = {
+    "kind": "values",
+    "patient": {"column": "patient"},
+    "time": {"column": "minute", "unit": "min"},
+    "level": {"column": "level"},
+    "signals": {
+        "map": {"column": "map", "unit": "mmHg"},
+        "hr": {"column": "hr", "unit": "/min"},
+        "pulsatility": {"column": "pulsatility", "unit": "mmHg"},
+    },
+}
+
+
+def write_waveform(recording: Recording, path: Path) -> Path:
+    """The recording in the format that the ending names."""
+    table = waveform_table(recording)
+    if path.suffix == ".csv":
+        table.write_csv(path)
+    if path.suffix == ".parquet":
+        table.write_parquet(path)
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            for name in table.columns:
+                file.create_dataset(name, data=table[name].to_numpy(), compression="gzip")
+    if path.suffix == ".hea":
+        _write_wfdb(table, path)
+    return path
+
+
+def _write_wfdb(table: pl.DataFrame, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wfdb.wrsamp(
+            path.stem,
+            fs=25,
+            units=list(UNITS.values()),
+            sig_name=list(UNITS),
+            p_signal=table.select(list(UNITS)).to_numpy().astype(float),
+            fmt=["32"] * 3,
+            adc_gain=[4.0, 1.0, 1.0],  # digits of the simulated sensors: 0.25 mmHg, rpm, mA
+            baseline=[0, 0, 0],
+            write_dir=str(path.parent),
+        )
+
+
+def value_table(patient="a", rows=36, minutes=10.0, level=6, start=0.0) -> pl.DataFrame:
+    """Lively values of one patient; `map` counts the rows."""
+    number = np.arange(rows)
+    wave = np.sin(number)
+    return pl.DataFrame(
+        {
+            "patient": [patient] * rows,
+            "minute": start + minutes * number,
+            "level": np.broadcast_to(np.asarray(level), (rows,)),
+            "map": 60.0 + number / 4,
+            "hr": 80 + 5 * wave,
+            "pulsatility": 25 + 3 * wave,
+        }
+    )

@@ -1,0 +1,61 @@
+"""Patients are split once, and parts never mix."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepdown.handover import Cohort, require_role
+from stepdown.records.cleaning import split_patients
+
+
+def cohort(patients: int, role="all") -> Cohort:
+    """Patient i has the level 2 + i % 8 and nothing else."""
+    number = jnp.arange(patients)
+    return Cohort(
+        signals=jnp.broadcast_to(number[:, None, None] * 1.0, (patients, 2, 12)),
+        level=jnp.broadcast_to(2 + number[:, None] % 8, (patients, 2)),
+        seen=jnp.ones((patients, 2), bool),
+        patient=tuple(f"p{i}" for i in range(patients)),
+        role=role,
+    )
+
+
+@given(st.integers(5, 60), st.integers(0, 1000))
+def test_every_patient_is_in_exactly_one_part(patients, seed):
+    parts = split_patients(cohort(patients), key=jr.key(seed))
+    assert sorted(name for part in parts for name in part.patient) == sorted(
+        cohort(patients).patient
+    )
+    assert [part.role for part in parts] == ["train", "select", "test"]
+    for part in parts:
+        numbers = [int(name[1:]) for name in part.patient]
+        np.testing.assert_array_equal(part.signals[:, 0, 0], numbers)
+
+
+def test_the_paper_sizes_come_out():
+    sizes = [len(part.patient) for part in split_patients(cohort(379), key=jr.key(0))]
+    assert sizes == [246, 57, 76]
+
+
+def test_the_same_key_gives_the_same_split_and_another_key_another():
+    first, again, other = (split_patients(cohort(40), key=jr.key(seed)) for seed in (1, 1, 2))
+    assert [part.patient for part in first] == [part.patient for part in again]
+    assert first[2].patient != other[2].patient
+
+
+def test_a_part_is_refused_where_another_is_expected():
+    train, select, _ = split_patients(cohort(20), key=jr.key(0))
+    require_role(train, "train")
+    with pytest.raises(ValueError, match="expected train patients, got select patients"):
+        require_role(select, "train")
+    with pytest.raises(ValueError, match="expected all patients, got train patients"):
+        split_patients(train, key=jr.key(0))
+
+
+@pytest.mark.parametrize("patients", [1, 2, 3])
+def test_too_few_patients_are_refused_in_words(patients):
+    with pytest.raises(ValueError, match="would train, select and test; bring more patients"):
+        split_patients(cohort(patients), key=jr.key(0))
