@@ -109,7 +109,8 @@ def decide(
     routine, tested = _routine(m, c, observation, reading, world, u)
     goal = jnp.where(on_hour, routine, m.level)
     low = (m.map_now < 60) & (m.unchanged >= 0.3)
-    rate = world.population.rescue * RESCUE_RATE[c.style]
+    alert = jnp.where(m.level <= 4, 4.0, 1.0)  # a sinking pressure at low support is acted on
+    rate = world.population.rescue * RESCUE_RATE[c.style] * alert
     rescued = low & (u[9] < 1 - jnp.exp(-rate * dt))
     goal = jnp.where(rescued, _raised(m.level, RESCUE_SIZE[c.style], c.style), goal)
     goal = jnp.clip(goal, LOWEST, HIGHEST)

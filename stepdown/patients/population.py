@@ -38,7 +38,7 @@ class Population(eqx.Module):
     # vessels and volume
     resistance: Number = 0.743  # mmHg s/mL
     resistance_spread: Number = 0.179
-    compliance: Number = 0.785  # mL/mmHg
+    compliance: Number = 0.78  # mL/mmHg
     compliance_spread: Number = 0.323
     root_resistance: Number = 0.0642
     root_resistance_spread: Number = 0.012
@@ -50,7 +50,7 @@ class Population(eqx.Module):
     blood_volume_spread: Number = 130.0
     # rhythm
     rate: Number = 81.5  # /min
-    rate_spread: Number = 14.8
+    rate_spread: Number = 13.9
     rate_wander: Number = 4.0  # sd of the slow wandering
     fibrillation_prone: Number = 0.30
     fibrillation_rise: Number = 24.0  # /min
@@ -67,7 +67,7 @@ class Population(eqx.Module):
     injury_rate: Number = 0.04  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 28.6  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 28.3  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
     ischemia_width: Number = 4.14
     # vessels over hours, hidden drugs
@@ -75,13 +75,13 @@ class Population(eqx.Module):
     resistance_wander: Number = 0.0965
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 70.0  # mmHg
+    pressor_target: Number = 71.0  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
     pressure_offset: Number = 7.61  # mmHg, sd over patients, shared by all pressures
     pressure_noise: Number = 2.9  # mmHg
-    pulse_noise: Number = 0.134  # share of the pulse
+    pulse_noise: Number = 0.115  # share of the pulse
     rate_noise: Number = 1.0  # /min
     rate_slips: Number = 0.0233  # share of samples with a miscounted rate
     rate_slip_size: Number = 18.0  # /min
@@ -90,7 +90,7 @@ class Population(eqx.Module):
     lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
-    elastance_bias: Number = 0.136
+    elastance_bias: Number = 0.16
     elastance_scale: Number = 0.993
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg

@@ -205,10 +205,8 @@ def make_twin_vector(
 
 
 def _space(ward: Ward) -> tuple[Box, tuple[int, ...]]:
-    """The Box of the columns that every start knows, and these columns."""
-    states = np.asarray(ward.states)
-    columns = known_columns(states)
-    return observation_box(columns, states.shape[1]), columns
+    columns = known_columns(np.asarray(ward.states))  # those that every start knows
+    return observation_box(columns, ward.states.shape[1]), columns
 
 
 def observation_box(columns: tuple[int, ...], steps: int) -> Box:

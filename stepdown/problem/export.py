@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium
 import h5py
+import jax
 import jax.numpy as jnp
 import minari
 import numpy as np
@@ -59,9 +60,10 @@ def write_minari(
         env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
         data_format="hdf5",
     )
-    storage.update_episodes(
-        _episode(hours, columns, start, end) for start, end in zip(starts, ends, strict=True)
-    )
+    # Slices of many lengths: each would be a program of its own on JAX's side.
+    plain = jax.tree.map(np.asarray, hours)
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    storage.update_episodes(_episode(plain, columns, start, end) for start, end in spans)
     rows = np.asarray(hours.patient)[starts]
     storage.update_episode_metadata([{"patient": patients[row]} for row in rows])
     storage.update_metadata(
@@ -100,9 +102,9 @@ def read_minari(root: Path, role: Role) -> Transitions:
 
 
 def write_d4rl(
-    file: Path, hours: Transitions, *, patients: tuple[str, ...], about: Mapping[str, Any]
-) -> None:
-    """Write flat arrays, one row per decision; `timeouts` ends an episode."""
+    folder: Path, hours: Transitions, *, patients: tuple[str, ...], about: Mapping[str, Any]
+) -> str:
+    """Write `<role>.hdf5`: flat arrays, one row per decision; `timeouts` ends an episode."""
     columns, _, _ = _layout(hours)
     arrays = {
         "observations": _observations(hours.state, columns),
@@ -112,14 +114,16 @@ def write_d4rl(
         "terminals": np.zeros(len(hours.level), bool),
         "timeouts": np.asarray(hours.last),
     }
-    with h5py.File(file, "w") as out:
-        for name, values in arrays.items():
-            out.create_dataset(name, data=values)
-        for name in _EXTRA:
-            out.create_dataset(f"infos/{name}", data=np.asarray(getattr(hours, name)))
+    name = f"{hours.role}.hdf5"
+    with h5py.File(folder / name, "w") as out:
+        for key, values in arrays.items():
+            out.create_dataset(key, data=values)
+        for key in _EXTRA:
+            out.create_dataset(f"infos/{key}", data=np.asarray(getattr(hours, key)))
         out.create_dataset("metadata/patients", data=list(patients), dtype=h5py.string_dtype())
         out.attrs["description"] = NOTE
         out.attrs["stepdown"] = json.dumps(_labels(hours, columns) | dict(about))
+    return name
 
 
 def read_d4rl(file: Path) -> Transitions:

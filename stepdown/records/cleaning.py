@@ -8,6 +8,7 @@ sample that lies in no usable hour is dropped. A log says what was left out, how
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -77,7 +78,9 @@ def split_patients(
             f"expected enough patients for three parts, got {number}, of which "
             f"{' / '.join(map(str, sizes))} would train, select and test; bring more patients."
         )
-    order = np.asarray(jr.permutation(key, number))
+    # NumPy's generator: JAX would compile a program for every number of patients.
+    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    order = draw.permutation(number)
     ends = np.cumsum(sizes)
     parts = np.sort(order[: ends[0]]), np.sort(order[ends[0] : ends[1]]), np.sort(order[ends[1] :])
     train, select, test = parts
@@ -90,9 +93,9 @@ def split_patients(
 
 def _part(cohort: Cohort, rows: np.ndarray, role: Role) -> Cohort:
     return Cohort(
-        signals=cohort.signals[rows],
-        level=cohort.level[rows],
-        seen=cohort.seen[rows],
+        signals=jnp.asarray(np.asarray(cohort.signals)[rows]),
+        level=jnp.asarray(np.asarray(cohort.level)[rows]),
+        seen=jnp.asarray(np.asarray(cohort.seen)[rows]),
         patient=tuple(cohort.patient[row] for row in rows),
         minutes=cohort.minutes,
         role=role,

@@ -61,7 +61,7 @@ def read_clock(trace: Trace) -> Clock:
     return Clock(clock.interval, order, tuple(found))
 
 
-def _finding(trace: Trace, code: str, severity: Severity, where, count: int, sentence: str):
+def _finding(trace: Trace, code: str, severity: Severity, where, count, sentence: str):
     return Finding(code, severity, trace.patient, "time", tuple(where), int(count), sentence)
 
 

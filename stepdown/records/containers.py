@@ -101,11 +101,14 @@ def read_hdf5(path: Path, wanted: list[str], _: str = "") -> Iterator[pl.DataFra
             raise RecordingError(f"{path}: expected columns of one length, got {sorted(lengths)}.")
         for start in range(0, lengths.pop() if lengths else 0, BATCH):
             part = {name: column[start : start + BATCH] for name, column in data.items()}
-            yield pl.DataFrame({name: _text(values) for name, values in part.items()})
+            yield pl.DataFrame({name: _plain(values) for name, values in part.items()})
 
 
-def _text(values: np.ndarray) -> np.ndarray:
-    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Plain text, whole numbers or float64; odd widths would become Python objects."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8")
+    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def wfdb_header(path: Path) -> WfdbHeader:
     """Check names and sizes by hand: the library believes the header and allocates."""
     if path.stat().st_size > _LONGEST_HEADER:
         raise RecordingError(f"{path}: expected a short header, got {path.stat().st_size} bytes.")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_plain(encoding="utf-8").splitlines()
     lines = [line for line in lines if line.strip() and not line.startswith("#")]
     record = re.fullmatch(r"(\S+)\s+(\d{1,3})\s+([\d.]+)\S*\s+(\d+)(\s.*)?", lines[0])
     if not record or record[1] != path.stem or len(lines) != int(record[2]) + 1:

@@ -146,6 +146,7 @@ class Finding:
     where: tuple[tuple[float, float], ...]  # s since the first stamp: first and last of each
     count: int  # samples, or stretches for gaps and jumps
     sentence: str
+    likely_units: tuple[str, ...] = ()  # D08: those that the values fit, best first
 
     @property
     def remedy(self) -> str:
@@ -227,6 +228,7 @@ def to_machine(findings: Sequence[Finding]) -> list[dict[str, Any]]:
             "last": max((b for _, b in finding.where), default=None),
             "count": finding.count,
             "stretches": [list(pair) for pair in finding.where[:SHOWN]],
+            "likely_units": list(finding.likely_units),
             "sentence": finding.sentence,
             "remedy": finding.remedy,
         }

@@ -34,9 +34,9 @@ WORDS: dict[str, str] = {
     "tau": r"\btau\b|relaxation",
     "ese": r"\bese\b|\bees\b|elastance",
     "lvp": r"\blvp|\blv (mean )?press|ventricular press",
-    "sbp": r"\bsbp\b|\bsys|\b(abp|art|ao) ?s\b",
-    "dbp": r"\bdbp\b|\bdia|\b(abp|art|ao) ?d\b",
-    "map": r"\bmap\b|\bmean|\b(abp|art|ao) ?m\b",
+    "sbp": r"\bsbp\b|sys(?!tem)|\b(abp|art|ao) ?s\b",
+    "dbp": r"\bdbp\b|diastol|dia\b|\b(abp|art|ao) ?d\b",
+    "map": r"\bmap\b|^(?!.*(flow|speed|current|rate|rpm)).*mean|\b(abp|art|ao) ?m\b",
     "level": r"level|\bp ?lvl|^pl$|^p$",
     "placement": r"placement|\baop?\b|aortic|\babp\b|\bart\b",
     "speed": r"speed|rpm\b|rotation",
@@ -103,8 +103,10 @@ def _plain(name: str) -> str:
 
 def _roles(frame: pl.DataFrame) -> dict[str, str]:
     """Role -> column; each column and each role once, in the order of `WORDS`."""
-    roles: dict[str, str] = {}
+    roles = {role: name for role in WORDS for name in frame.columns if _plain(name) == role}
     for role, pattern in WORDS.items():
+        if role in roles:
+            continue
         for column in frame.columns:
             if column not in roles.values() and re.search(pattern, _plain(column)):
                 roles[role] = column

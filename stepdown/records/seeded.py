@@ -250,7 +250,7 @@ def value_faults(steps: np.ndarray) -> Mapping[str, Fault]:
               for s in (0.01, 0.05, 0.2, 0.21, 0.5, 1.0) for w in ("random", "block")}  # fmt: skip
     slipping = tuple(name for name in TOLD_BY_SIZE if name != "pulsatility")
     return shares | {
-        "I2 flat line, 30 min to 3 h": flat(1800, 10800),
+        "I2 flat line, 30 min to 3 h": flat(1800.0, 10800.0),
         "I3 outside the hard range": out_of_range,
         "I4 unit of a column": other_unit(TOLD_BY_SIZE),
         "I4 unit of an hour": other_unit(slipping, HOUR),
@@ -262,10 +262,10 @@ def value_faults(steps: np.ndarray) -> Mapping[str, Fault]:
         "I5 stamp of 2099": odd_stamp(2099),
         "I5 drift of +0.5 %": drift(0.005),
         "I5 drift of -0.5 %": drift(-0.005),
-        "I6 gap of 10 min": gap(600),
+        "I6 gap of 10 min": gap(600.0),
         "I6 gap of 3 h": gap(3 * HOUR),
-        "I6 gap from a full hour on": gap(1800, at_hour=True),
-        "I6 empty rows, 30 min": gap(1800, empty=True),
+        "I6 gap from a full hour on": gap(1800.0, at_hour=True),
+        "I6 empty rows, 30 min": gap(1800.0, empty=True),
         "I6 nothing but empty rows": all_gap,
         "I11 level against speed": wrong_level,
         "I11 speed between steps": between_steps(steps),
@@ -276,10 +276,10 @@ def waveform_faults(steps: np.ndarray) -> Mapping[str, Fault]:
     """Every fault of I1 to I6 and I11 that a waveform can have."""
     return {
         "I1 missing, 21 % block": missing(0.21, True),
-        "I2 flat line, 10 s to 1 min": flat(10, 60),
+        "I2 flat line, 10 s to 1 min": flat(10.0, 60.0),
         "I3 outside the hard range": out_of_range,
         "I4 unit of a channel": other_unit(TOLD_BY_SIZE),
-        "I4 unit of five minutes": other_unit(("placement", "current", "speed"), 300),
+        "I4 unit of five minutes": other_unit(("placement", "current", "speed"), 300.0),
         "I5 duplicate stamp": duplicate,
         "I5 back by 1 s": shifted_clock(-1.0),
         "I5 back by 1 h": shifted_clock(-HOUR),
@@ -287,9 +287,9 @@ def waveform_faults(steps: np.ndarray) -> Mapping[str, Fault]:
         "I5 drift of +0.5 %": drift(0.005),
         "I5 drift of -0.5 %": drift(-0.005),
         "I5 24.97 Hz": drift(25 / 24.97 - 1),
-        "I6 gap of 1 s": gap(1),
-        "I6 gap of 59 s": gap(59),
-        "I6 gap of 10 min": gap(600),
-        "I6 empty rows, 1 s": gap(1, empty=True),
+        "I6 gap of 1 s": gap(1.0),
+        "I6 gap of 59 s": gap(59.0),
+        "I6 gap of 10 min": gap(600.0),
+        "I6 empty rows, 1 s": gap(1.0, empty=True),
         "I11 speed between steps": between_steps(steps),
     }

@@ -91,7 +91,8 @@ def _whole_column(patient: str, name: str, line: Line, second) -> Finding | None
             f"Declared in {line.unit}, the median would be {ours:.4g} {OUR_UNITS[name]}; "
             f"{median:.4g} fits {guess}."
         )
-    return _finding(patient, name, [(second[0], second[-1])], len(line.values), sentence)
+    ends = [(second[0], second[-1])]
+    return _finding(patient, name, ends, len(line.values), sentence, units)
 
 
 def _slips(patient: str, name: str, line: Line, second, order) -> list[Finding]:
@@ -117,7 +118,7 @@ def _slips(patient: str, name: str, line: Line, second, order) -> list[Finding]:
             where = stretches(slip, second)
             count = counted(int(slip.sum()), "sample")
             sentence = f"{count} from {at(where[0][0])} on in {unit} rather than {line.unit}."
-            return [_finding(patient, name, where, int(slip.sum()), sentence)]
+            return [_finding(patient, name, where, int(slip.sum()), sentence, (unit,))]
     return []
 
 
@@ -157,10 +158,10 @@ def _pulsatility(
                 f"Declared in {line.unit}, it would be {share:.3g} times systolic less diastolic "
                 f"pressure; in {unit} it is their difference."
             )
-            return [_finding(patient, "pulsatility", ends, count, sentence)]
+            return [_finding(patient, "pulsatility", ends, count, sentence, (unit,))]
     return []
 
 
-def _finding(patient: str, name: str, where, count: int, sentence: str) -> Finding:
+def _finding(patient: str, name: str, where, count: int, sentence: str, units=()) -> Finding:
     where = tuple((float(a), float(b)) for a, b in where)
-    return Finding("D08", "action", patient, name, where, count, sentence)
+    return Finding("D08", "action", patient, name, where, count, sentence, units)

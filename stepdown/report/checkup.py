@@ -105,6 +105,9 @@ def _undeclared(file: Path, columns: Columns, proposal: Proposal) -> list[Findin
     units = {name: theirs.unit for name, theirs in columns.signals}
     words = "No unit is declared; {} is proposed: {}."
     return [
-        Finding("D08", "action", file.name, name, (), 0, words.format(units[name], reason))
+        Finding(
+            "D08", "action", file.name, name, (), 0, words.format(units[name], reason),
+            (units[name],),
+        )
         for name, reason in proposal.reasons.items()
-    ]
+    ]  # fmt: skip

@@ -8,7 +8,6 @@ from pathlib import Path
 import jax.random as jr
 
 from stepdown.artifacts import provenance, require_free, write_folder
-from stepdown.handover import Cohort
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.cleaning import split_patients
 from stepdown.records.files import read_cohort
@@ -28,36 +27,37 @@ class ExportConfig:
 
 def export(config: ExportConfig) -> None:
     """Write train, select and test patients separately, each once."""
+    wanted = {"minari": config.minari, "d4rl": config.d4rl}
+    folders = {kind: folder for kind, folder in wanted.items() if folder is not None}
+    if not folders:
+        raise ValueError("expected --minari or --d4rl with a folder, got neither.")
+    writers = _writers()
+    for folder in folders.values():
+        require_free(folder)
+    weights = HoursConfig(jump_weight=config.jump_weight, weaning_weight=config.weaning_weight)
+    about = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
+    parts = split_patients(read_cohort(config.cohort), key=jr.key(config.seed))
+    hours = [(part, make_transitions(part, weights)) for part in parts]
+    for kind, folder in folders.items():
+        with tempfile.TemporaryDirectory() as made:
+            for part, rows in hours:
+                writers[kind](Path(made), rows, patients=part.patient, about=about)
+            _publish(folder, Path(made), config, kind)
+    for part, rows in hours:
+        sys.stdout.write(
+            f"{part.role}: {len(rows.level):,} decisions of {len(part.patient):,} patients\n"
+        )
+
+
+def _writers():
+    """Who writes which format; their libraries are an extra."""
     try:
         from stepdown.problem.export import write_d4rl, write_minari
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[gym]'."
         ) from error
-    if config.minari is None and config.d4rl is None:
-        raise ValueError("expected --minari or --d4rl with a folder, got neither.")
-    for folder in (config.minari, config.d4rl):
-        if folder is not None:
-            require_free(folder)
-    parts = split_patients(read_cohort(config.cohort), key=jr.key(config.seed))
-    weights = HoursConfig(jump_weight=config.jump_weight, weaning_weight=config.weaning_weight)
-    about = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
-    hours = [(part, make_transitions(part, weights)) for part in parts]
-
-    with tempfile.TemporaryDirectory() as scratch:
-        here = Path(scratch)
-        if config.minari is not None:
-            for part, rows in hours:
-                write_minari(here / "minari", rows, patients=part.patient, about=about)
-            _publish(config.minari, here / "minari", config, "minari")
-        if config.d4rl is not None:
-            (here / "d4rl").mkdir()
-            for part, rows in hours:
-                file = here / "d4rl" / f"{part.role}.hdf5"
-                write_d4rl(file, rows, patients=part.patient, about=about)
-            _publish(config.d4rl, here / "d4rl", config, "d4rl")
-    for part, rows in hours:
-        sys.stdout.write(_sentence(part, len(rows.level)))
+    return {"minari": write_minari, "d4rl": write_d4rl}
 
 
 def _publish(folder: Path, made: Path, config: ExportConfig, kind: str) -> None:
@@ -68,7 +68,3 @@ def _publish(folder: Path, made: Path, config: ExportConfig, kind: str) -> None:
         if file.is_file()
     }
     write_folder(folder, files, kind=kind, about=provenance(config=config, seed=config.seed))
-
-
-def _sentence(part: Cohort, rows: int) -> str:
-    return f"{part.role}: {rows:,} decisions of {len(part.patient):,} patients\n"

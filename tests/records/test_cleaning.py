@@ -13,11 +13,13 @@ from stepdown.records.cleaning import split_patients
 
 def cohort(patients: int, role="all") -> Cohort:
     """Patient i has the level 2 + i % 8 and nothing else."""
-    number = jnp.arange(patients)
+    number = np.arange(patients)
+    signals = np.broadcast_to(number[:, None, None], (patients, 2, 12)).astype(np.float32)
+    level = np.broadcast_to(2 + number[:, None] % 8, (patients, 2)).astype(np.int32)
     return Cohort(
-        signals=jnp.broadcast_to(number[:, None, None] * 1.0, (patients, 2, 12)),
-        level=jnp.broadcast_to(2 + number[:, None] % 8, (patients, 2)),
-        seen=jnp.ones((patients, 2), bool),
+        signals=jnp.asarray(signals),
+        level=jnp.asarray(level),
+        seen=jnp.asarray(np.ones((patients, 2), bool)),
         patient=tuple(f"p{i}" for i in range(patients)),
         role=role,
     )
@@ -32,7 +34,7 @@ def test_every_patient_is_in_exactly_one_part(patients, seed):
     assert [part.role for part in parts] == ["train", "select", "test"]
     for part in parts:
         numbers = [int(name[1:]) for name in part.patient]
-        np.testing.assert_array_equal(part.signals[:, 0, 0], numbers)
+        np.testing.assert_array_equal(np.asarray(part.signals)[:, 0, 0], numbers)
 
 
 def test_the_paper_sizes_come_out():

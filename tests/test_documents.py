@@ -1,0 +1,28 @@
+"""The commands of a document work, one after the other, in an empty folder."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize("page", ["import.md"])
+def test_the_commands_of_a_page_work(page, tmp_path):
+    blocks = re.findall(r"```bash\n(.*?)```", (DOCS / page).read_text("utf-8"), re.S)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = subprocess.run(
+        ["bash", "-euc", "\n".join(blocks)],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "2 stays, 48.0 hours." in run.stdout
+    assert "('C-01', 'C-02') (2, 144, 12)" in run.stdout
