@@ -10,10 +10,10 @@ READY := .venv/ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
 
-.PHONY: help setup demo test clean
+.PHONY: help setup demo test test-clients clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## create .venv and install the pinned versions
 
@@ -28,8 +28,11 @@ test: $(READY) ## format, lint, types, layering, tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
+test-clients: .venv-clients/ready ## other people's learners on our environments and exports
+	.venv-clients/bin/python -m pytest -W default tests_clients
+
 clean: ## remove .venv, caches and runs/demo
-	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/demo
+	rm -rf .venv .venv-clients .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/demo
 
 # A `python3` found on the path may be older than 3.11 or lack venv, so each is asked.
 $(READY): pyproject.toml constraints.txt
@@ -44,4 +47,11 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $$found -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -e '.[test]'
+	@touch $@
+
+# These learners pin versions that differ from ours, so they live apart.
+.venv-clients/ready: $(READY) tests_clients/constraints.txt
+	test -x .venv-clients/bin/python || $(BIN)/python -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c tests_clients/constraints.txt -e '.[gym]' d3rlpy pytest stable-baselines3 torch
 	@touch $@

@@ -27,7 +27,7 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.34  # mmHg/mL, fully recovered
+    elastance: Number = 1.35  # mmHg/mL, fully recovered
     elastance_spread: Number = 0.158
     dead_volume: Number = 49.6  # mL
     dead_volume_spread: Number = 12.0
@@ -49,7 +49,7 @@ class Population(eqx.Module):
     blood_volume: Number = 1148.0  # mL, stressed
     blood_volume_spread: Number = 130.0
     # rhythm
-    rate: Number = 81.5  # /min
+    rate: Number = 82.2  # /min
     rate_spread: Number = 13.9
     rate_wander: Number = 4.0  # sd of the slow wandering
     fibrillation_prone: Number = 0.30
@@ -67,7 +67,7 @@ class Population(eqx.Module):
     injury_rate: Number = 0.04  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 28.3  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 27.9  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
     ischemia_width: Number = 4.14
     # vessels over hours, hidden drugs
@@ -75,7 +75,7 @@ class Population(eqx.Module):
     resistance_wander: Number = 0.0965
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 71.0  # mmHg
+    pressor_target: Number = 71.5  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
@@ -90,7 +90,7 @@ class Population(eqx.Module):
     lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
-    elastance_bias: Number = 0.16
+    elastance_bias: Number = 0.142
     elastance_scale: Number = 0.993
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg

@@ -18,30 +18,32 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from gymnasium import vector
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.seeding import np_random
-from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Float, Key
 
 from stepdown.handover import Dynamics
 from stepdown.problem.picture import draw_trend
 from stepdown.problem.wards import (
-    Moment,
+    RANGES,
     PatientWard,
     Ward,
     begin_episode,
     known_columns,
-    scores_so_far,
     set_level,
     simulated_ward,
     twin_ward,
+    what_is_seen,
 )
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, SIGNALS
+from stepdown.signals import HIGHEST, HORIZON, LEVELS, LOWEST
 
-METRICS = ("acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours")
-RANGES = np.array([signal.hard for signal in SIGNALS] + [(LOWEST, HIGHEST)], np.float32)
+# Gymnasium 1.0, which some learners pin, does the same but has no name for it.
+_NEXT_STEP = (
+    {"autoreset_mode": vector.AutoresetMode.NEXT_STEP} if hasattr(vector, "AutoresetMode") else {}
+)
 
 
 class WeaningEnv(gymnasium.Env):
@@ -95,20 +97,21 @@ class WeaningEnv(gymnasium.Env):
         return draw_trend(np.stack(self._seen), HORIZON + 1)
 
 
-class WeaningVectorEnv(VectorEnv):
+class WeaningVectorEnv(vector.VectorEnv):
     """Many patients at once. Number i is seeded with seed + i and lives as `WeaningEnv` would.
 
     All episodes are equally long, so all end together; the step after that resets (next-step
     autoreset) and its actions and rewards count for nothing.
     """
 
-    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata = {"render_modes": []} | _NEXT_STEP
 
     def __init__(
         self,
         ward: Ward,
         num_envs: int = 1,
         weights: tuple[float, float] = (0.0, 0.0),  # of jumps and of weaning
+        hours: int = HORIZON,  # decisions in an episode
     ):
         if num_envs < 1:
             raise ValueError(f"num_envs: expected at least 1, got {num_envs}.")
@@ -119,7 +122,7 @@ class WeaningVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._ward, self._weights = ward, jnp.array(weights)
         self._bases = self._moments = None
-        self._episode = self._hour = 0
+        self._episode, self._hour, self._hours = 0, 0, hours
 
     def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None):
         """Begin an episode everywhere; `options={"start": numbers}` picks the starts."""
@@ -144,14 +147,14 @@ class WeaningVectorEnv(VectorEnv):
             raise ResetNeeded("expected running episodes, got none. Call reset.")
         never = np.zeros(self.num_envs, bool)
         levels = _levels(actions, (self.num_envs,))
-        if self._hour >= HORIZON:
+        if self._hour >= self._hours:
             observations, infos = self.reset()
             return observations, np.zeros(self.num_envs), never, never.copy(), infos
         self._moments, shown = _step_all(
             self._ward, self._moments, levels, self._weights, self._columns
         )
         self._hour += 1
-        truncated = np.full(self.num_envs, self._hour >= HORIZON)
+        truncated = np.full(self.num_envs, self._hour >= self._hours)
         rewards = np.asarray(shown["reward"], np.float64)
         return _observation(shown), rewards, never, truncated, _masked(_info(shown))
 
@@ -174,10 +177,11 @@ def make_patients_vector(
     *,
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
+    max_episode_steps: int = HORIZON,
 ) -> WeaningVectorEnv:
     """`stepdown/Patients-v0`, many at once."""
     ward = simulated_ward() if ward is None else ward
-    return WeaningVectorEnv(ward, num_envs, (jump_weight, weaning_weight))
+    return WeaningVectorEnv(ward, num_envs, (jump_weight, weaning_weight), max_episode_steps)
 
 
 def make_twin(
@@ -199,9 +203,11 @@ def make_twin_vector(
     *,
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
+    max_episode_steps: int = HORIZON,
 ) -> WeaningVectorEnv:
     """`stepdown/Twin-v0`, many at once."""
-    return WeaningVectorEnv(twin_ward(dynamics, states), num_envs, (jump_weight, weaning_weight))
+    weights = (jump_weight, weaning_weight)
+    return WeaningVectorEnv(twin_ward(dynamics, states), num_envs, weights, max_episode_steps)
 
 
 def _space(ward: Ward) -> tuple[Box, tuple[int, ...]]:
@@ -243,7 +249,7 @@ def _levels(actions: Any, shape: tuple[int, ...]):
 @eqx.filter_jit
 def _begin(ward, base, episode, start, columns):
     now = begin_episode(ward, start, key=jr.fold_in(base, episode))
-    return now, _show(now, columns) | {"reward": jnp.zeros(()), "unshaped": jnp.zeros(())}
+    return now, what_is_seen(now, columns) | {"reward": jnp.zeros(()), "unshaped": jnp.zeros(())}
 
 
 @eqx.filter_jit
@@ -254,22 +260,15 @@ def _begin_all(ward, bases, episode, starts, columns):
 @eqx.filter_jit
 def _step(ward, now, level, weights, columns):
     now, outcome = set_level(ward, now, level, weights)
-    return now, _show(now, columns) | {"reward": outcome.reward, "unshaped": outcome.unshaped}
+    return now, what_is_seen(now, columns) | {
+        "reward": outcome.reward,
+        "unshaped": outcome.unshaped,
+    }
 
 
 @eqx.filter_jit
 def _step_all(ward, moments, levels, weights, columns):
     return jax.vmap(lambda now, level: _step(ward, now, level, weights, columns))(moments, levels)
-
-
-def _show(now: Moment, columns: tuple[int, ...]) -> dict[str, Array]:
-    """What the outside may see: the observation, and where the episode stands."""
-    seen = jnp.clip(now.state, RANGES[None, :, 0], RANGES[None, :, 1])[:, np.array(columns)]
-    scores = scores_so_far(now)
-    metrics = {name: getattr(scores, name) for name in METRICS}
-    level = jnp.round(now.state[-1, LEVEL]).astype(int)
-    shown = {"observation": seen.ravel(), "level": level, "hour": now.hour, "alive": now.alive}
-    return shown | metrics
 
 
 def _observation(shown: dict[str, Array]) -> np.ndarray:
@@ -297,4 +296,5 @@ for _name, _maker in {"Patients-v0": "make_patients", "Twin-v0": "make_twin"}.it
         id=f"stepdown/{_name}",
         entry_point=f"{__name__}:{_maker}",
         vector_entry_point=f"{__name__}:{_maker}_vector",
+        max_episode_steps=HORIZON,
     )

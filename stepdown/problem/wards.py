@@ -36,8 +36,21 @@ from stepdown.problem.clinical import (
     weaned,
 )
 from stepdown.problem.windows import check_units
-from stepdown.signals import CURRENT, FLOW, HIGHEST, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED
+from stepdown.signals import (
+    CURRENT,
+    FLOW,
+    HIGHEST,
+    LEVEL,
+    LEVELS,
+    LOWEST,
+    NAMES,
+    REQUIRED,
+    SIGNALS,
+    SPEED,
+)
 
+METRICS = ("acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours")
+RANGES = np.array([signal.hard for signal in SIGNALS] + [(LOWEST, HIGHEST)], np.float32)
 POOL = CohortConfig(patients=256, hours=24.0)  # patients of a ward that was given none
 POOL_SEED, POOL_STARTS = 20_000, 1024
 
@@ -241,3 +254,13 @@ def scores_so_far(now: Moment) -> Scores:
         ws_both=both,
         unsafe_hours=tally.unsafe / jnp.maximum(now.hour, 1),
     )
+
+
+def what_is_seen(now: Moment, columns: tuple[int, ...]) -> dict[str, Array]:
+    """What the outside may see: the observation, and where the episode stands."""
+    seen = jnp.clip(now.state, RANGES[None, :, 0], RANGES[None, :, 1])[:, np.array(columns)]
+    scores = scores_so_far(now)
+    metrics = {name: getattr(scores, name) for name in METRICS}
+    level = jnp.round(now.state[-1, LEVEL]).astype(int)
+    shown = {"observation": seen.ravel(), "level": level, "hour": now.hour, "alive": now.alive}
+    return shown | metrics

@@ -76,7 +76,8 @@ def _usable(second: np.ndarray):
 
 def _far(trace: Trace, far: np.ndarray) -> Finding:
     odd = trace.second[far]
-    sentence = f"{counted(int(far.sum()), 'stamp')} {at(abs(float(odd[0])))} away from the others."
+    away = abs(float(odd[0]) - float(np.nanmedian(trace.second)))
+    sentence = f"{counted(int(far.sum()), 'stamp')} {at(away)} away from the others."
     return _finding(trace, "D03", "action", [(float(odd[0]), float(odd[0]))], far.sum(), sentence)
 
 

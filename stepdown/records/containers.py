@@ -125,7 +125,7 @@ def wfdb_header(path: Path) -> WfdbHeader:
     """Check names and sizes by hand: the library believes the header and allocates."""
     if path.stat().st_size > _LONGEST_HEADER:
         raise RecordingError(f"{path}: expected a short header, got {path.stat().st_size} bytes.")
-    lines = path.read_plain(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if line.strip() and not line.startswith("#")]
     record = re.fullmatch(r"(\S+)\s+(\d{1,3})\s+([\d.]+)\S*\s+(\d+)(\s.*)?", lines[0])
     if not record or record[1] != path.stem or len(lines) != int(record[2]) + 1:

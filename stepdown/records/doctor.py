@@ -198,5 +198,6 @@ def _usable_hours(trace: Trace, clock: Clock, second, spoiled: list[Finding]) ->
     share = usable.mean() if hours else 0.0
     severity: Severity = "note" if share >= ENOUGH else "check" if share > 0 else "action"
     sentence = f"{usable.sum()} of {hours} whole hours can be used."
-    where = [(float(3600 * a), float(3600 * (b + 1))) for a, b in runs(~usable)]
+    begin = float(second[0]) if len(second) else 0.0
+    where = [(begin + 3600 * int(a), begin + 3600 * int(b + 1)) for a, b in runs(~usable)]
     return _finding(trace, "D16", severity, "", where, usable.sum(), sentence)

@@ -219,6 +219,8 @@ def _longer_than_chance(values, steps, repeats: np.ndarray) -> int:
 
 def _order(trace: Trace, clock: Clock, second) -> list[Finding]:
     """Diastolic below mean below systolic; pulsatility their difference."""
+    if not {"sbp", "dbp"} & set(trace.lines):
+        return []
     lines = {name: line.in_our_unit()[clock.order] for name, line in trace.lines.items()}
     nothing = np.full(len(second), np.nan)
     mean, sbp, dbp, pulse = (

@@ -19,7 +19,7 @@ from stepdown.records.mapping import STAMPS, Columns, convert, to_seconds
 from stepdown.records.readers import RawTable, read_batches
 
 MOST_ROWS = 2**25  # of one stay: two weeks at 25 Hz
-HELD_ROWS = 2**23  # of several stays at once, where a file mixes patients
+HELD_ROWS = 2**22  # of several stays at once, where a file mixes patients
 WRONG_SHARE = 0.01  # of the cells of a column that may be unreadable
 PSEUDONYM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepdown.records.findings import Finding, at, counted, runs, stretches
 from stepdown.records.mapping import QUANTITIES, UNITS
-from stepdown.records.trace import OUR_UNITS, Line, Trace
+from stepdown.records.trace import HARD, OUR_UNITS, Line, Trace
 
 # Medians of a stay in our unit. Where a unit cannot be told from small values, the lower end is
 # wide open: an unloaded heart has a pulsatility of 2 mmHg and an LV pressure around zero.
@@ -32,6 +32,7 @@ TYPICAL: dict[str, tuple[float, float]] = {
     "placement": (30.0, 150.0),
 }
 BY_SIZE = ("map", "speed", "current", "flow", "hr", "sbp", "dbp", "tau", "placement")
+WINDOW = 2.0  # s at 25 Hz
 NEAR = np.log(1.6)  # a stretch in another unit continues the stay within this factor
 
 
@@ -54,7 +55,7 @@ def suspect_units(trace: Trace, second: np.ndarray, order: np.ndarray) -> list[F
     found = []
     for name, line in trace.lines.items():
         whole = _whole_column(trace.patient, name, line, second)
-        found += [whole] if whole else _slips(trace.patient, name, line, second, order)
+        found += [whole] if whole else _slips(trace, name, second, order)
     suspects = {finding.signal for finding in found}
     if {"sbp", "dbp", "pulsatility"} <= set(trace.lines) and "pulsatility" not in suspects:
         found += _pulsatility(trace.patient, trace.lines, second, suspects)
@@ -68,7 +69,7 @@ def can_be_told(signal: str, true: str, declared: str) -> bool:
     """
     if signal == "pulsatility":
         return True
-    return signal in BY_SIZE and bool(abs(np.log(UNITS[true][1] / UNITS[declared][1])) > np.log(2))
+    return signal in BY_SIZE and true in _other_units(signal, declared)
 
 
 def _whole_column(patient: str, name: str, line: Line, second) -> Finding | None:
@@ -77,8 +78,8 @@ def _whole_column(patient: str, name: str, line: Line, second) -> Finding | None
         return None
     if line.unit is not None:
         # A third more or less (cmH2O for mmHg) explains nothing: then it is a matter of range.
-        told = [np.log(UNITS[unit][1] / UNITS[line.unit][1]) for unit in units]
-        units = tuple(u for u, off in zip(units, told, strict=True) if abs(off) > np.log(2))
+        others = _other_units(name, line.unit)
+        units = tuple(unit for unit in units if unit in others)
         if not units:
             return None
     median = float(np.nanmedian(line.values))
@@ -95,31 +96,56 @@ def _whole_column(patient: str, name: str, line: Line, second) -> Finding | None
     return _finding(patient, name, ends, len(line.values), sentence, units)
 
 
-def _slips(patient: str, name: str, line: Line, second, order) -> list[Finding]:
+def _slips(trace: Trace, name: str, second, order) -> list[Finding]:
     """Stretches in another unit than the rest of the column."""
+    line = trace.lines[name]
     if name not in BY_SIZE or line.unit is None:
         return []
-    values = line.in_our_unit()[order]
+    size = _window(second) if trace.is_waveform else 1
+    values, peak = _windows(line.in_our_unit()[order], size)
     low, high = TYPICAL[name]
     inside = (values >= low) & (values <= high)
     odd = np.isfinite(values) & ~inside & (values > 0)
     if not odd.any() or not inside.any():
         return []
     usual = np.median(values[inside])
-    for unit, (what, factor) in UNITS.items():
-        if what != QUANTITIES[name] or unit == line.unit:
-            continue
-        # Written in `unit` but read as declared: the true value differs by this factor.
+    for unit in _other_units(name, line.unit):
+        # Written in `unit` but read as declared: the truth differs by this factor.
         with np.errstate(invalid="ignore", over="ignore"):
-            true = np.where(odd, values, np.nan) / UNITS[line.unit][1] * factor
+            factor = UNITS[unit][1] / UNITS[line.unit][1]
+            true = np.where(odd, values, np.nan) * factor
             slip = (np.abs(np.log(true / usual)) < NEAR) & (true >= low) & (true <= high)
+            slip &= peak * factor <= HARD[name][1]
         slip = _longer_than_one(slip)
         if slip.any():
-            where = stretches(slip, second)
-            count = counted(int(slip.sum()), "sample")
-            sentence = f"{count} from {at(where[0][0])} on in {unit} rather than {line.unit}."
-            return [_finding(patient, name, where, int(slip.sum()), sentence, (unit,))]
+            where = stretches(slip, second[::size])
+            count = int(slip.sum()) * size
+            words = f"{counted(count, 'sample')} from {at(where[0][0])} on"
+            sentence = f"{words} in {unit} rather than {line.unit}."
+            return [_finding(trace.patient, name, where, count, sentence, (unit,))]
     return []
+
+
+def _other_units(name: str, declared: str) -> list[str]:
+    """Known units of the same quantity that differ by more than a third or so."""
+    fitting = [unit for unit, (what, _) in UNITS.items() if what == QUANTITIES[name]]
+    size = UNITS[declared][1]
+    return [unit for unit in fitting if abs(np.log(UNITS[unit][1] / size)) > np.log(2)]
+
+
+def _window(second: np.ndarray) -> int:
+    """Samples in two seconds."""
+    steps = np.diff(second[:1000])
+    usual = float(np.median(steps)) if len(steps) else 0.0
+    return max(round(WINDOW / usual), 1) if usual > 0 else 1
+
+
+def _windows(values: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Median and largest value of every window: the low half of a beat is no slip to kPa."""
+    if size == 1:
+        return values, values
+    windows = values[: len(values) // size * size].reshape(-1, size)
+    return np.median(windows, axis=1), windows.max(axis=1)
 
 
 def _longer_than_one(mask: np.ndarray) -> np.ndarray:

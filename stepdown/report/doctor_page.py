@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from stepdown.records.findings import CODES, SEVERITIES, Finding, by_severity
+from stepdown.records.findings import CODES, SEVERITIES, Finding, by_severity, counted
 from stepdown.records.trace import OUR_UNITS, Trace
 from stepdown.report.figures import INK, LEVEL_COLOR, MUTED, STYLE
 from stepdown.report.page import Section, make_page
@@ -36,8 +36,8 @@ def doctor_page(
     counts = {s: sum(f.severity == s for f in findings) for s in SEVERITIES}
     stays = len({f.patient for f in findings if f.code == "D16"})  # every stay has one
     lead = (
-        f"{source}: {stays} {'stay' if stays == 1 else 'stays'}. {counts['action']} findings need "
-        f"action before import, {counts['check']} deserve a look, {counts['note']} are notes."
+        f"{source}: {counted(stays, 'stay')}. Findings: {counts['action']} to act on before "
+        f"import, {counts['check']} to look at, {counted(counts['note'], 'note')}."
     )
     sections = [Section("Findings", _table(findings) + _remedies(findings))]
     for trace in traces[:PLOTTED]:
@@ -71,10 +71,8 @@ def _table(findings: Sequence[Finding]) -> str:
     shown = _rows(serious) if serious else "<p>Nothing that needs action or a look.</p>"
     if not notes:
         return shown
-    return (
-        f"{shown}<details{'' if serious else ' open'}><summary>{len(notes)} notes</summary>"
-        f"{_rows(notes)}</details>"
-    )
+    summary = f"<summary>{counted(len(notes), 'note')}</summary>"
+    return f"{shown}<details{'' if serious else ' open'}>{summary}{_rows(notes)}</details>"
 
 
 def _rows(findings: Sequence[Finding]) -> str:
@@ -174,13 +172,23 @@ def _shade(axis: Axes, findings: Sequence[Finding], limits: tuple[float, float])
         if finding.code == "D01" and finding.severity == "note":
             continue
         color, hatch = SHADES[finding.severity]
-        spans = [(a / 3600, max(b / 3600, a / 3600 + width)) for a, b in finding.where[:200]]
-        for first, last in spans:
+        spans = _joined([(a / 3600, max(b / 3600, a / 3600 + width)) for a, b in finding.where])
+        for first, last in spans[:200]:
             axis.axvspan(first, last, color=color, alpha=0.22, linewidth=0, hatch=hatch)
         place = axis.get_xaxis_transform()
         if spans and limits[0] <= spans[0][0] <= limits[1]:
             axis.text(spans[0][0], 0.98, finding.code, color=INK, fontsize=8, va="top",
                       transform=place, clip_on=True)  # fmt: skip
+
+
+def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans that overlap as one: shades would add up to a solid bar."""
+    joined: list[tuple[float, float]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1]:
+            first, last = joined[-1][0], max(last, joined.pop()[1])
+        joined.append((first, last))
+    return joined
 
 
 def _legend(figure) -> None:

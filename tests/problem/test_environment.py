@@ -15,8 +15,9 @@ from stepdown.evaluation.in_patients import Constant, score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.episodes import play
 from stepdown.patients.pump import load_profile
-from stepdown.problem.environment import METRICS, WeaningEnv, WeaningVectorEnv, make_twin
+from stepdown.problem.environment import WeaningEnv, WeaningVectorEnv, make_twin
 from stepdown.problem.wards import (
+    METRICS,
     CarryForward,
     PatientWard,
     known_columns,

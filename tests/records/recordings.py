@@ -66,7 +66,9 @@ def _write_wfdb(table: pl.DataFrame, path: Path) -> None:
         )
 
 
-def value_table(patient="a", rows=36, minutes=10.0, level=6, start=0.0) -> pl.DataFrame:
+def value_table(
+    patient="a", rows=36, minutes=10.0, level: int | np.ndarray = 6, start=0.0
+) -> pl.DataFrame:
     """Lively values of one patient; `map` counts the rows."""
     number = np.arange(rows)
     wave = np.sin(number)

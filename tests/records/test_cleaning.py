@@ -11,7 +11,7 @@ from stepdown.handover import Cohort, require_role
 from stepdown.records.cleaning import split_patients
 
 
-def cohort(patients: int, role="all") -> Cohort:
+def cohort(patients: int) -> Cohort:
     """Patient i has the level 2 + i % 8 and nothing else."""
     number = np.arange(patients)
     signals = np.broadcast_to(number[:, None, None], (patients, 2, 12)).astype(np.float32)
@@ -21,7 +21,6 @@ def cohort(patients: int, role="all") -> Cohort:
         level=jnp.asarray(level),
         seen=jnp.asarray(np.ones((patients, 2), bool)),
         patient=tuple(f"p{i}" for i in range(patients)),
-        role=role,
     )
 
 

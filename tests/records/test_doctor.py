@@ -135,6 +135,17 @@ def wave(pressure, rate=25.0):
     return Trace("steady", second, lines, kind="waveforms")
 
 
+def test_low_and_high_pressures_are_no_slip_of_the_unit(stays):
+    second = np.arange(25 * 600) / 25.0
+    beat = np.sin(2 * np.pi * 1.2 * second)
+    pressure = np.where(second < 300, 75 + 12 * beat, 110 * np.maximum(beat, 0) ** 4 + 8)
+    assert "D08" not in codes(wave(pressure))  # the catheter slips into the ventricle
+    high = stays[0].lines["map"].values.copy()
+    high[3:9] = 160.0 + np.arange(6)  # an hour of hypertension, not of cmH2O
+    lines = {**stays[0].lines, "map": Line(high, "mmHg")}
+    assert "D08" not in codes(replace(stays[0], lines=lines))
+
+
 def codes(trace, severity=None):
     return {f.code for f in examine(trace, PROFILE) if severity in (None, f.severity)}
 

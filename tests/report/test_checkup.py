@@ -158,7 +158,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(tmp_path, capsys):
     assert "<script" not in text
     assert re.findall(r"(?:src|href)=\"(.{5})", text) == ["data:"]
     assert "1 gap, 1.83 h in all" in text
-    assert "0 findings need action before import, 2 deserve a look" in text
+    assert "1 stay. Findings: 0 to act on before import, 2 to look at" in text
     assert capsys.readouterr().out.count("D02 check") == 1
 
 
