@@ -18,7 +18,7 @@ from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records.doctor import examine
 from stepdown.records.findings import Finding
 from stepdown.records.mapping import QUANTITIES, UNITS
-from stepdown.records.seeded import Fault, is_found, value_faults, waveform_faults
+from stepdown.records.seeded import Fault, flat, is_found, value_faults, waveform_faults
 from stepdown.records.suspicion import can_be_told, suspect_units
 from stepdown.records.trace import OUR_UNITS, Line, Trace
 from stepdown.signals import NAMES
@@ -135,11 +135,18 @@ def main() -> None:
     print("| fault | recording | found | of |\n|---|---|--:|--:|")
     for seed, (name, fault) in enumerate(value_faults(STEPS).items()):
         print(f"| {name} | values, 10 min | {detected(traces, fault, draws, seed)} | {draws} |")
+    coarse = [rounded(trace) for trace in traces]
+    for words, fault in {
+        "30 min to 3 h": flat(1800.0, 10800.0),
+        "3 to 6 h": flat(10800.0, 21600.0),
+    }.items():
+        hits = detected(coarse, fault, draws, 0)
+        print(f"| I2 flat line, {words} | values, rounded | {hits} | {draws} |")
     stays = [trace for trace, _ in waves]
     for seed, (name, fault) in enumerate(waveform_faults(STEPS).items()):
         print(f"| {name} | waveform, 25 Hz | {detected(stays, fault, few, seed)} | {few} |")
     print("\n| clean stays | false alarms | of | by code |\n|---|--:|--:|---|")
-    clean = {"values, 10 min": traces, "values, rounded": [rounded(t) for t in traces]}
+    clean = {"values, 10 min": traces, "values, rounded": coarse}
     clean |= {"waveform, 25 Hz, 1 h each": stays}
     for name, some in clean.items():
         count, codes = false_alarms(some)

@@ -26,3 +26,12 @@ def test_the_commands_of_a_page_work(page, tmp_path):
     assert run.returncode == 0, run.stderr
     assert "2 stays, 48.0 hours." in run.stdout
     assert "('C-01', 'C-02') (2, 144, 12)" in run.stdout
+
+
+def test_the_readme_runs_and_blind_weaning_loses(capsys):
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    exec(compile(block, "README.md", "exec"), {})  # the reader's own words, in a fresh namespace
+    mean, low, high = (float(x) for x in capsys.readouterr().out.strip("()\n ").split(","))
+    assert low < mean < high
+    assert mean < 0

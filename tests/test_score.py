@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -105,7 +106,7 @@ def test_the_hour_behind_a_gap_is_a_new_start(tmp_path, capsys):
 def test_ragged_stays_are_scored_as_each_alone(tmp_path, capsys):
     random = np.random.default_rng(3)
     rows = []
-    for row, length in enumerate([2, 7, 4, 9, 3]):
+    for row, length in enumerate([2, 7, 4, 7, 2]):
         levels = random.integers(2, 10, length)
         pressure = random.uniform(50, 90, (length, 6))
         hours = [(int(a), {"map": p.tolist()}) for a, p in zip(levels, pressure, strict=True)]
@@ -115,7 +116,7 @@ def test_ragged_stays_are_scored_as_each_alone(tmp_path, capsys):
     for row, mine in enumerate(found["stays"]):
         own = cut.patient == row
         states = jnp.concatenate([cut.state[own][:1], cut.next_state[own]])
-        alone = score_episode(states, states[:, 0, -1].astype(int))
+        alone = jax.jit(score_episode)(states, states[:, 0, -1].astype(int))
         for name in METRICS:
             assert mine[name] == pytest.approx(float(getattr(alone, name)), abs=1e-4)
 

@@ -27,7 +27,7 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.35  # mmHg/mL, fully recovered
+    elastance: Number = 1.342  # mmHg/mL, fully recovered
     elastance_spread: Number = 0.158
     dead_volume: Number = 49.6  # mL
     dead_volume_spread: Number = 12.0
@@ -36,7 +36,7 @@ class Population(eqx.Module):
     curvature: Number = 0.022  # 1/mL
     curvature_spread: Number = 0.002
     # vessels and volume
-    resistance: Number = 0.743  # mmHg s/mL
+    resistance: Number = 0.736  # mmHg s/mL
     resistance_spread: Number = 0.179
     compliance: Number = 0.78  # mL/mmHg
     compliance_spread: Number = 0.323
@@ -64,10 +64,10 @@ class Population(eqx.Module):
     recovery_rate_spread: Number = 0.55
     weakest: Number = 0.353  # contractility without any recovery, as a share
     relapse_rate: Number = 1 / 55  # 1/h
-    injury_rate: Number = 0.04  # 1/h per unit of injury
+    injury_rate: Number = 0.035  # 1/h per unit of injury
     # ischemia: the weaning cliff
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
-    ischemia_center: Number = 27.9  # mmHg of coronary perfusion pressure
+    ischemia_center: Number = 28.0  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
     ischemia_width: Number = 4.14
     # vessels over hours, hidden drugs
@@ -75,7 +75,7 @@ class Population(eqx.Module):
     resistance_wander: Number = 0.0965
     resistance_hours: Number = 5.0
     pressor_effect: Number = 0.45
-    pressor_target: Number = 71.5  # mmHg
+    pressor_target: Number = 71.0  # mmHg
     pressor_target_spread: Number = 4.0
     inotrope_effect: Number = 0.30
     # what the console reports
@@ -91,14 +91,14 @@ class Population(eqx.Module):
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
     elastance_bias: Number = 0.142
-    elastance_scale: Number = 0.993
+    elastance_scale: Number = 0.97
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg
     restlessness: Number = 0.54  # scales unprompted changes
     weaning_pace: Number = 0.683  # scales the chance of a step down
     rescue: Number = 0.177  # scales the chance of a step up when pressure is low
     oversupport: Number = 0.158  # chance per hour to give way to a low pulse
-    start_high: Number = 0.187  # shifts the first level
+    start_high: Number = 0.25  # shifts the first level
     insight: Number = 0.0  # how far clinicians wean on a reading the records do not hold
     stay_hours: Number = 89.7  # median administrative length
 

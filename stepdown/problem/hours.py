@@ -16,9 +16,7 @@ from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import in_groups
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
 from stepdown.problem.scaling import Scaler
-from stepdown.problem.windows import HourLevel, cut_stays
-
-BATCH = 4096  # rows in one compiled call
+from stepdown.problem.windows import HourLevel, batch_size, cut_stays
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,9 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
     cut = cut_stays(cohort, level=config.level, stride=config.stride)
     weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
     rows = (cut.measured, cut.level, cut.next_measured)
-    shaped, unshaped = in_groups(_rewards, rows, weights, config.clinical, size=BATCH)
+    shaped, unshaped = in_groups(
+        _rewards, rows, weights, config.clinical, size=batch_size(len(cut.level))
+    )
     carried = _differ(cut.state, cut.measured) | _differ(cut.next_state, cut.next_measured)
     return Transitions(
         state=jnp.asarray(cut.state),

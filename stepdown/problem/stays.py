@@ -20,10 +20,8 @@ from stepdown.problem.clinical import (
     stable_by_limits,
     weaned,
 )
-from stepdown.problem.windows import HourLevel, cut_stays
+from stepdown.problem.windows import HourLevel, batch_size, cut_stays
 from stepdown.signals import LEVEL
-
-BATCH = 4096  # decisions in one compiled call
 
 
 def score_stays(
@@ -32,7 +30,7 @@ def score_stays(
     """One score per stay of the cohort; NaN for a stay without a decision."""
     cut = cut_stays(cohort, level=level)
     rows = (cut.measured, cut.level, cut.next_measured)
-    judged = in_groups(_judge, rows, config, size=BATCH)
+    judged = in_groups(_judge, rows, config, size=batch_size(len(cut.level)))
     stays = len(cohort.patient)
     decisions = np.bincount(cut.patient, minlength=stays).astype(float)
 

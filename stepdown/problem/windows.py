@@ -62,6 +62,11 @@ def cut_stays(cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0
     )
 
 
+def batch_size(rows: int) -> int:
+    """Rows of one compiled call, out of two sizes, so that there are two programs at most."""
+    return 256 if rows <= 256 else 4096
+
+
 def check_cohort(cohort: Cohort) -> int:
     """Samples per hour of a cohort in physical units; anything else is refused in words."""
     per_hour = round(60 / cohort.minutes)

@@ -147,8 +147,8 @@ def shifted_clock(by: float) -> Fault:
         row = int(rng.integers(1, len(second) - 1))
         second[row:] += by
         dated = replace(trace, second=second, start=trace.start or 1.7e9)
-        ends = sorted((float(second[row - 1]), float(second[row])))
-        return dated, Expected("D03", "time", *ends)
+        first, last = sorted((float(second[row - 1]), float(second[row])))
+        return dated, Expected("D03", "time", first, last)
 
     return apply
 

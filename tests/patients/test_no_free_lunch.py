@@ -27,7 +27,8 @@ def ward():
 
 @pytest.fixture(scope="module")
 def starts(ward):
-    return draw_starts(*ward, count=512, key=jr.key(1))
+    cohort, latents = ward
+    return draw_starts(cohort, latents, 512, key=jr.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +44,11 @@ def gap(decider, starts, team):
 
 def test_the_cohort_is_near_the_published_one(ward):
     """Every bar of the full table, widened by half for a cohort of 256 instead of 5 x 379."""
-    rows = [row for row in describe_cohort(ward[0]) if row.bar is not None]
+    rows = [(row, row.bar) for row in describe_cohort(ward[0]) if row.bar is not None]
     far = [
         f"{row.group} {row.what}: {row.ours:.4g}, published {row.published:.4g}"
-        for row in rows
-        if abs(row.difference) > 1.5 * row.bar
+        for row, bar in rows
+        if abs(row.difference) > 1.5 * bar
     ]
     assert len(rows) >= 55
     assert far == []
