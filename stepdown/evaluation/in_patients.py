@@ -87,9 +87,9 @@ def score_episodes(episodes: Episodes, config: ClinicalConfig = PAPER) -> Scores
 
 
 def paired_difference(
-    ours: Float[np.ndarray, " n"],
-    theirs: Float[np.ndarray, " n"],
-    row: Int[np.ndarray, " n"],
+    ours: Float[Array, " n"] | Float[np.ndarray, " n"],
+    theirs: Float[Array, " n"] | Float[np.ndarray, " n"],
+    row: Int[Array, " n"] | Int[np.ndarray, " n"],
     draws: int = 2000,
 ) -> tuple[float, float, float]:
     """Mean difference of paired episodes and its 95 % interval, by a bootstrap over patients."""

@@ -68,7 +68,7 @@ def draw_clinician(population: Population, luck: Luck) -> Clinician:
     return Clinician(
         style=pick(u[0], jnp.arange(4), SHARES),
         map_ready=67.0 + p.caution + 4.0 * z[0],
-        pulsatility_ready=17.0 + 5.0 * z[1],
+        pulsatility_ready=15.5 + 5.0 * z[1],
         rate_ready=112.0 + 8.0 * z[2],
         floor=pick(u[1], FLOORS, FLOOR_SHARES),
         clock=24.0 * u[2],

@@ -28,7 +28,7 @@ class Population(eqx.Module):
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
     elastance: Number = 1.342  # mmHg/mL, fully recovered
-    elastance_spread: Number = 0.158
+    elastance_spread: Number = 0.172
     dead_volume: Number = 49.6  # mL
     dead_volume_spread: Number = 12.0
     stiffness: Number = 0.60  # mmHg
@@ -58,7 +58,7 @@ class Population(eqx.Module):
     pump_gain: Number = 0.973
     pump_gain_spread: Number = 0.03
     # recovery
-    recovery_start: Number = 0.476
+    recovery_start: Number = 0.487
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
@@ -80,24 +80,25 @@ class Population(eqx.Module):
     inotrope_effect: Number = 0.30
     # what the console reports
     pressure_offset: Number = 7.61  # mmHg, sd over patients, shared by all pressures
+    pressure_offset_mean: Number = -0.7
     pressure_noise: Number = 2.9  # mmHg
     pulse_noise: Number = 0.115  # share of the pulse
     rate_noise: Number = 1.0  # /min
     rate_slips: Number = 0.0233  # share of samples with a miscounted rate
     rate_slip_size: Number = 18.0  # /min
     lv_offset: Number = 9.1  # mmHg, sd over patients, of the LV pressure estimate
-    lv_offset_mean: Number = 2.79
+    lv_offset_mean: Number = 4.3
     lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
-    elastance_bias: Number = 0.142
+    elastance_bias: Number = 0.148
     elastance_scale: Number = 0.97
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg
     restlessness: Number = 0.54  # scales unprompted changes
-    weaning_pace: Number = 0.683  # scales the chance of a step down
+    weaning_pace: Number = 0.66  # scales the chance of a step down
     rescue: Number = 0.177  # scales the chance of a step up when pressure is low
-    oversupport: Number = 0.158  # chance per hour to give way to a low pulse
+    oversupport: Number = 0.18  # chance per hour to give way to a low pulse
     start_high: Number = 0.25  # shifts the first level
     insight: Number = 0.0  # how far clinicians wean on a reading the records do not hold
     stay_hours: Number = 89.7  # median administrative length
@@ -203,7 +204,7 @@ def draw_traits(population: Population, luck: Luck) -> Traits:
         reflex_rate=0.1 + 0.4 * u[6],
         reflex_resistance=0.002 + 0.006 * u[7],
         reflex_set=75.0 + 5.0 * z[17],
-        pressure_offset=p.pressure_offset * z[18],
+        pressure_offset=p.pressure_offset_mean + p.pressure_offset * z[18],
         lv_offset=p.lv_offset_mean + p.lv_offset * z[19],
         elastance_bias=jnp.exp(p.elastance_bias * z[20]) * p.elastance_scale,
         current_bias=6.0 * z[21],
