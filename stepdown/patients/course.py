@@ -279,7 +279,8 @@ def observe(
     rate = heart_rate(c, traits, p) + c.rate_noise + slip
     current = motor_current(profile, level, b.flow) + traits.current_bias + 2.0 * z[1]
     ventricle = shift + traits.lv_offset
-    scale = traits.elastance_bias * jnp.exp(c.elastance_noise)
+    # estimated from the same pressure, so its offset shows here too
+    scale = traits.elastance_bias * jnp.exp(c.elastance_noise) * (1 + shift / b.sbp)
     return jnp.stack(
         [
             mean,

@@ -27,7 +27,7 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.342  # mmHg/mL, fully recovered
+    elastance: Number = 1.365  # mmHg/mL, fully recovered
     elastance_spread: Number = 0.172
     dead_volume: Number = 49.6  # mL
     dead_volume_spread: Number = 12.0
@@ -62,7 +62,7 @@ class Population(eqx.Module):
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
-    weakest: Number = 0.353  # contractility without any recovery, as a share
+    weakest: Number = 0.33  # contractility without any recovery, as a share
     relapse_rate: Number = 1 / 55  # 1/h
     injury_rate: Number = 0.035  # 1/h per unit of injury
     # ischemia: the weaning cliff
@@ -91,8 +91,8 @@ class Population(eqx.Module):
     lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
     lv_drift: Number = 7.76
     lvedp_drift: Number = 8.36
-    elastance_bias: Number = 0.148
-    elastance_scale: Number = 0.97
+    elastance_bias: Number = 0.19
+    elastance_scale: Number = 0.96
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg
     restlessness: Number = 0.54  # scales unprompted changes

@@ -32,8 +32,8 @@ PROFILE = load_profile("cp")
 
 @pytest.fixture(scope="session")
 def stays():
-    """Six hours of 64 patients, and who of them is special."""
-    config = CohortConfig(patients=64, hours=6.0)
+    """Six hours of 256 patients, and who of them is special."""
+    config = CohortConfig(patients=256, hours=6.0)
     cohort, latents = simulate_cohort(config, key=jr.key(3))
     fibrillating = np.asarray(latents.course.fibrillating)[:, :6].mean(axis=1)
     pulse = np.asarray(cohort.signals)[..., PULSATILITY].mean(axis=1)
