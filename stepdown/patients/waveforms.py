@@ -177,7 +177,8 @@ def _run(beats: _Beats, stay: Stay, world: World, seconds: float):
         now = index[:, run * BEATS : (run + 1) * BEATS]
         rows = (volumes, jax.tree.map(lambda x, i=now: x[i], beats.circulation), beats.level[now])
         volumes, record = in_groups(_run_lanes, rows, world.profile, size=LANES)
-        own = (now >= first[:, None]) & (now < last[:, None])  # the rest is a neighbor's
+        # the rest is a neighbor's; the very first lane also has the beat that the stay begins in
+        own = (now >= (first - (lane == 0))[:, None]) & (now < last[:, None])
         for kept, part in zip(out, record, strict=True):
             kept[now[own]] = part[own]
     return out

@@ -262,3 +262,9 @@ def test_bad_recordings_are_refused():
         extract_signals(back, PROFILE)
     with pytest.raises(ValueError, match="each of 1 blocks, got 3 levels"):
         extract_signals(good, PROFILE, np.array([5, 5, 5]))
+
+
+def test_a_recording_begins_in_the_middle_of_a_beat(recorded):
+    for wave in recorded.values():
+        usual = np.nanmedian(wave.recording.placement)
+        assert np.nanmin(wave.recording.placement[:25]) > 0.4 * usual
