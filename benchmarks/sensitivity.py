@@ -87,10 +87,12 @@ def main() -> None:
         print(name, f"{time.perf_counter() - start:.0f} s", flush=True)
     flipped = [row for row in rows[1:] if any(mean > 0 for mean, _, _ in row[2].values())]
     unsure = [row for row in rows[1:] if any(high > 0 for _, _, high in row[2].values())]
+    chosen = "" if args.only == JUDGED else f" --only {' '.join(args.only)}"
+    command = f"python benchmarks/sensitivity.py{chosen}"
     lines = [
         f"Of {len(rows) - 1} variants, {len(flipped)} turn a habit's mean above the clinicians and "
         f"{len(unsure)} let an interval reach 0 (256 patients, 512 starts, seed 401; "
-        "`python benchmarks/sensitivity.py`). The rows with the smallest margin:",
+        f"`{command}`). The rows with the smallest margin:",
         "",
         "| number | moved | " + " | ".join(HABITS) + " |",
         "|---|---" + "|---" * len(HABITS) + "|",
