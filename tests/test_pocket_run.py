@@ -104,7 +104,7 @@ def test_another_run_is_not_written_over_a_finished_one(finished, capsys):
     [
         ("--waveforms 4 --patients 3", "--waveforms: expected 0 to 3"),
         ("--waveforms -1", "--waveforms: expected 0 to 379"),
-        ("--profile zz", "expected a pump profile out of cp, got 'zz'"),
+        ("--profile zz", "expected a pump profile out of 2.5, cp, got 'zz'"),
         ("--hours 0.5", "expected 1 to 120 hours, got 0.5"),
         ("--hours nan", "expected 1 to 120 hours, got nan"),
         ("--seed -1", "--seed: expected 0 to"),

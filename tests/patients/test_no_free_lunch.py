@@ -43,12 +43,15 @@ def gap(decider, starts, team):
 
 
 def test_the_cohort_is_near_the_published_one(ward):
-    """Every bar of the full table, widened by half for a cohort of 256 instead of 5 x 379."""
+    """Twice every bar of the full table: one small cohort wanders by up to a bar by itself.
+
+    (Six cohorts of 256: mean elastance 0.570 to 0.632 around 0.609, with a bar of 0.031.)
+    """
     rows = [(row, row.bar) for row in describe_cohort(ward[0]) if row.bar is not None]
     far = [
         f"{row.group} {row.what}: {row.ours:.4g}, published {row.published:.4g}"
         for row, bar in rows
-        if abs(row.difference) > 1.5 * bar
+        if abs(row.difference) > 2 * bar
     ]
     assert len(rows) >= 55
     assert far == []
