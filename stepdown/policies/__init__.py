@@ -1,0 +1,1 @@
+"""Who sets the level: rules, and policies learned from records."""
