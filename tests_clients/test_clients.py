@@ -16,7 +16,7 @@ import stepdown.problem.environment  # noqa: F401  makes the names known to Gymn
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.export import write_minari
 from stepdown.problem.hours import make_transitions
-from stepdown.records.cleaning import split_patients
+from stepdown.records.split import split_patients
 
 NAMES = ("stepdown/Patients-v0", "stepdown/Twin-v0")
 

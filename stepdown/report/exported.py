@@ -9,8 +9,8 @@ import jax.random as jr
 
 from stepdown.artifacts import provenance, require_free, write_folder
 from stepdown.problem.hours import HoursConfig, make_transitions
-from stepdown.records.cleaning import split_patients
 from stepdown.records.files import read_cohort
+from stepdown.records.split import split_patients
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, require_role
-from stepdown.records.cleaning import split_patients
+from stepdown.records.split import split_patients
 
 
 def cohort(patients: int) -> Cohort:
