@@ -2,7 +2,8 @@
 
 An epoch is one program: shuffle, scan over batches, score the held-out rows. A short loop on the
 host reports and stops early. Several members (an ensemble, or seeds) are fitted side by side; each
-has its own key, keeps its own best weights, and comes out as if it had been fitted alone.
+has its own key, keeps its own best weights, stops learning from the held-out rows when its own
+patience ends, and so comes out as if it had been fitted alone.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 Model = TypeVar("Model")
 Loss = Callable[..., Float[Array, ""]]  # loss(model, row, key=key) of one row
@@ -32,7 +33,7 @@ class FitConfig:
     learning_rate: float = 1e-3
     patience: int = 10  # epochs without a better held-out loss
     decay: bool = False  # of the learning rate, along a cosine to zero
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # of matrices; biases and scales are left alone
 
     def __post_init__(self):
         if min(self.epochs, self.batch, self.patience) < 1 or not self.learning_rate > 0:
@@ -70,13 +71,13 @@ def fit(
     rows: tuple[PyTree, PyTree],
     config: FitConfig,
     *,
-    key: PRNGKeyArray,
+    key: Key[Array, "*members"],
     watch: Callable[[float], None] = lambda share: None,
 ) -> tuple[Model, dict[str, np.ndarray]]:
     """Minimize the mean loss of the rows; `rows` are those to fit and those held out.
 
-    The leaves of `models` lead with the members. Returned are each member's best weights, and the
-    losses per epoch and member.
+    The leaves of `models` lead with the members; `key` is one for all of them or one for each.
+    Returned are each member's best weights, and the losses per epoch and member.
     """
     train, held = rows
     count = len(jax.tree.leaves(train)[0])
@@ -85,9 +86,10 @@ def fit(
     steps = max(count // config.batch, 1)
     optimizer = _optimizer(config, steps)
     now = jax.vmap(lambda model: _begin(model, optimizer))(arrays)
+    own = key if key.ndim else jax.vmap(jr.fold_in, (None, 0))(key, jnp.arange(members))
     curves = []
-    for number, k_epoch in enumerate(jr.split(key, config.epochs)):
-        keys = jax.vmap(lambda i, k=k_epoch: jr.fold_in(k, i))(jnp.arange(members))
+    for number in range(config.epochs):
+        keys = jax.vmap(jr.fold_in, (0, None))(own, number)
         now, info = _epoch(now, keys, jnp.asarray(number), train, held, (loss, rest, config))
         curves.append(jax.tree.map(np.asarray, info))
         watch((number + 1) / config.epochs)
@@ -114,7 +116,11 @@ def _optimizer(config: FitConfig, steps: int) -> optax.GradientTransformation:
     rate = config.learning_rate
     if config.decay:
         rate = optax.cosine_decay_schedule(rate, config.epochs * steps)
-    return optax.adamw(rate, weight_decay=config.weight_decay)
+    return optax.adamw(rate, weight_decay=config.weight_decay, mask=_matrices)
+
+
+def _matrices(model: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: x.ndim > 1, model)
 
 
 def _begin(model, optimizer) -> Progress:
@@ -157,13 +163,14 @@ def _pass(now: Progress, key, number, train, held, fixed):
     carry = (now.model, now.optimizer)
     (model, memory), losses = jax.lax.scan(step, carry, (order, jr.split(k_steps, steps)))
     score = _held_out(eqx.nn.inference_mode(eqx.combine(model, rest)), loss, held, k_held)
-    better = score < now.best_loss
+    patient = number - now.best_epoch <= config.patience  # alone, it would have stopped by then
+    better = (score < now.best_loss) & patient
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, now.best)
     later = Progress(
         model=model,
         optimizer=memory,
         best=best,
-        best_loss=jnp.minimum(score, now.best_loss),
+        best_loss=jnp.where(better, score, now.best_loss),
         best_epoch=jnp.where(better, number, now.best_epoch),
     )
     return later, {"loss": jnp.mean(losses), "held_out": score}

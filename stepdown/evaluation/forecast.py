@@ -1,0 +1,298 @@
+"""Scores of forecasts on patients that the forecaster never saw (docs/definitions.md, Twin).
+
+Every number of a table is a mean over rows, so the rows are kept: differences between forecasters
+are paired row by row, and their intervals come from a bootstrap over patients. Point scores judge
+`center`, probabilistic ones 50 draws. Mixed units are the paper's; z-scores use one scale, that of
+the train patients, for all forecasters. A carried-forward sample counts like a measured one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from stepdown.evaluation.calibration import BAND50, BAND90, crps, inside, rank_place
+from stepdown.evaluation.in_patients import paired_difference
+from stepdown.handover import Role, Transitions, require_role
+from stepdown.patients.cohort import in_groups
+from stepdown.problem.clinical import slope
+from stepdown.problem.scaling import Scaler
+from stepdown.signals import LEVEL, LEVELS, MAP, NAMES
+
+FEW, MANY = 64, 256  # rows of one compiled call; there are two programs at most
+TRENDS = (-1, 0, 1)  # falling, flat, rising
+
+
+@runtime_checkable
+class Forecaster(Protocol):
+    """Draws the coming hour under a level, and knows its point forecast."""
+
+    def __call__(
+        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+    ) -> Float[Array, "steps 13"]:
+        """One possible hour."""
+        ...
+
+    def center(
+        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+    ) -> Float[Array, "steps 13"]:
+        """The point forecast."""
+        ...
+
+
+@dataclass(frozen=True)
+class ForecastConfig:
+    """How forecasts are scored; defaults are the paper's (App. D)."""
+
+    draws: int = 50
+    trend: float = 2.0  # mmHg per 10 min; MAP rises or falls from here on
+    role: Literal["test", "select"] = "test"  # select patients: for choosing, never for reporting
+
+    def __post_init__(self):
+        if self.draws < 2 or not self.trend > 0:
+            raise ValueError(
+                "expected at least 2 draws and a trend above 0, "
+                f"got {self.draws} and {self.trend:g}."
+            )
+
+
+PAPER_FORECAST = ForecastConfig()
+
+
+class ForecastScores(eqx.Module):
+    """How each hour was forecast; signals that the scale does not know are NaN."""
+
+    absolute: Float[Array, "n 12"]  # |center − truth|, mean over the hour's samples
+    squared: Float[Array, "n 12"]  # (center − truth)², mean over the samples
+    crps: Float[Array, "n 12"]  # mean over the samples
+    low: Float[Array, "n steps 12"]  # the truth's place among the draws: from
+    high: Float[Array, "n steps 12"]  # ... to
+    trend: Int[Array, " n"]  # of MAP in the point forecast: one of TRENDS
+    true_trend: Int[Array, " n"]
+    level: Int[Array, " n"]  # chosen for the hour
+    static: Bool[Array, " n"]  # the level stays over the two hours
+    patient: Int[Array, " n"]  # the unit of any bootstrap
+    scaler: Scaler  # of the train patients
+    role: Role = eqx.field(static=True)
+
+
+def score_forecasts(
+    forecaster: Forecaster,
+    hours: Transitions,
+    scaler: Scaler,
+    config: ForecastConfig = PAPER_FORECAST,
+    *,
+    key: PRNGKeyArray,
+) -> ForecastScores:
+    """Score the forecast of every row; each row has its own random numbers."""
+    require_role(hours, config.role)
+    _require_signals(hours, scaler)
+    count = len(hours.level)
+    rows = (hours.state, hours.level, hours.next_state, np.arange(count))
+    rows = jax.tree.map(np.asarray, rows)
+    size = FEW if count <= FEW else MANY
+    found = in_groups(_score_rows, (rows,), forecaster, key, config, size=size)
+    known = np.isin(np.arange(LEVEL), scaler.present)
+    _require_forecasts(found["absolute"][:, known], scaler)
+    for name in ("absolute", "squared", "crps", "low", "high"):
+        found[name][..., ~known] = np.nan
+    return ForecastScores(
+        **{name: jnp.asarray(values) for name, values in found.items()},
+        level=hours.level,
+        static=jnp.asarray(level_stays(hours)),
+        patient=hours.patient,
+        scaler=scaler,
+        role=hours.role,
+    )
+
+
+def _score_rows(rows, forecaster: Forecaster, key, config: ForecastConfig):
+    """A group of rows; the draws of a row never leave the compiled program."""
+
+    def one(state, level, truth, number):
+        keys = jr.split(jr.fold_in(key, number), config.draws)
+        drawn = jax.vmap(lambda k: forecaster(state, level, key=k))(keys)[..., :LEVEL]
+        center, truth = forecaster.center(state, level)[:, :LEVEL], truth[:, :LEVEL]
+        low, high = rank_place(drawn, truth)
+        return {
+            "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
+            "squared": jnp.mean((center - truth) ** 2, axis=0),
+            "crps": jnp.mean(crps(drawn, truth), axis=0),
+            "low": low,
+            "high": high,
+            "trend": trend_of(center[:, MAP], config.trend),
+            "true_trend": trend_of(truth[:, MAP], config.trend),
+        }
+
+    return jax.vmap(one)(*rows)
+
+
+def trend_of(
+    pressure: Float[Array, " steps"], limit: float = PAPER_FORECAST.trend
+) -> Int[Array, ""]:
+    """1 rising, −1 falling, 0 flat, by the least-squares slope over the hour, limits included.
+
+    The paper prints "≤ 2" for falling; a slope cannot rise and fall at once, so −2 is meant.
+    """
+    drift = slope(pressure)
+    return (drift >= limit).astype(int) - (drift <= -limit).astype(int)
+
+
+def level_stays(hours: Transitions) -> Bool[np.ndarray, " n"]:
+    """Whether one level held for both hours of a row, as far as is known.
+
+    The level in force must be the chosen one, and must not change inside either hour.
+    """
+    in_force = np.rint(np.asarray(hours.state)[:, -1, LEVEL]).astype(int)
+    return (
+        (in_force == np.asarray(hours.level)) & ~np.asarray(hours.changed) & ~changed_before(hours)
+    )
+
+
+def changed_before(hours: Transitions) -> Bool[np.ndarray, " n"]:
+    """Whether the level changed inside the first hour; known where the row before covers it."""
+    state, later = np.asarray(hours.state)[1:], np.asarray(hours.next_state)[:-1]
+    patient = np.asarray(hours.patient)
+    follows = (patient[1:] == patient[:-1]) & ~np.asarray(hours.last)[:-1]
+    same = ((state == later) | (np.isnan(state) & np.isnan(later))).all((1, 2))
+    return np.append(False, follows & same & np.asarray(hours.changed)[:-1])
+
+
+def _require_signals(hours: Transitions, scaler: Scaler) -> None:
+    used = list(scaler.present)
+    for rows in (hours.state, hours.next_state):
+        empty = np.isnan(np.asarray(rows)[..., used]).any((0, 1))
+        if empty.any():
+            raise ValueError(
+                f"expected {NAMES[used[int(empty.argmax())]]} in every scored hour, as in the "
+                "train hours, got empty samples. Leave out the stays that lack it."
+            )
+
+
+def _require_forecasts(absolute: np.ndarray, scaler: Scaler) -> None:
+    odd = ~np.isfinite(absolute).all(0)
+    if odd.any():
+        raise ValueError(
+            f"expected finite forecasts of {NAMES[scaler.present[int(odd.argmax())]]}, got others. "
+            "Score a model that was fitted on this signal."
+        )
+
+
+# One value per row; NaN where a row does not count. The means of these are the scores.
+METRICS: dict[str, Callable[[ForecastScores], np.ndarray]] = {
+    "mae": lambda s: _mean(s.absolute, s),
+    "mae_z": lambda s: _mean(_in_sd(s.absolute, s), s),
+    "mae_map": lambda s: np.asarray(s.absolute)[:, MAP],
+    "mae_static": lambda s: _where(s.static, _mean(s.absolute, s)),
+    "mae_changing": lambda s: _where(~s.static, _mean(s.absolute, s)),
+    "mae_z_static": lambda s: _where(s.static, _mean(_in_sd(s.absolute, s), s)),
+    "mae_z_changing": lambda s: _where(~s.static, _mean(_in_sd(s.absolute, s), s)),
+    "mse_z": lambda s: _mean(_in_sd(_in_sd(s.squared, s), s), s),
+    "mse_map": lambda s: np.asarray(s.squared)[:, MAP],
+    "trend": lambda s: np.asarray(s.trend == s.true_trend, float),
+    "crps": lambda s: _mean(s.crps, s),
+    "crps_z": lambda s: _mean(_in_sd(s.crps, s), s),
+    "crps_map": lambda s: np.asarray(s.crps)[:, MAP],
+    "coverage50": lambda s: _covered(s, BAND50),
+    "coverage90": lambda s: _covered(s, BAND90),
+    "coverage90_changing": lambda s: _where(~s.static, _covered(s, BAND90)),
+}
+
+
+def summarize(scores: ForecastScores) -> dict:
+    """Plain numbers: overall, per signal, per chosen level, where the level stays and changes.
+
+    A number that no row speaks of is None. `trend_base` is what the most frequent trend would get.
+    """
+    counts = [int(np.sum(np.asarray(scores.true_trend) == trend)) for trend in TRENDS]
+    static, level = np.asarray(scores.static), np.asarray(scores.level)
+    rows = {name: metric(scores) for name, metric in METRICS.items()}
+    overall = {name: _plain(values) for name, values in rows.items()}
+    overall |= {"trend_base": max(counts) / max(sum(counts), 1)}
+    overall |= {"rows": len(static), "patients": len(np.unique(scores.patient))}
+    return overall | {
+        "signals": {NAMES[i]: _signal(scores, i) for i in scores.scaler.present},
+        "levels": {f"P{value}": _part(rows, level == value) for value in LEVELS},
+        "static": _part(rows, static),
+        "changing": _part(rows, ~static),
+    }
+
+
+def compare_forecasts(
+    ours: ForecastScores | Sequence[ForecastScores],
+    theirs: ForecastScores | Sequence[ForecastScores],
+    metric: str,
+) -> tuple[float, float, float]:
+    """Mean of ours minus theirs over the same rows, and its 95 % interval over patients.
+
+    Several scores of one forecaster (seeds) are averaged row by row first.
+    """
+    if metric not in METRICS:
+        raise ValueError(f"expected a metric out of {', '.join(METRICS)}, got {metric!r}.")
+    mine, other = ([s] if isinstance(s, ForecastScores) else list(s) for s in (ours, theirs))
+    first = mine[0]
+    for scores in [*mine[1:], *other]:
+        _require_pairs(first, scores)
+    means = [np.mean([METRICS[metric](s) for s in group], axis=0) for group in (mine, other)]
+    counts = ~np.isnan(means[0])
+    if not counts.any():
+        raise ValueError(f"expected rows that {metric} speaks of, got none. Score more patients.")
+    patient = np.asarray(first.patient)[counts]
+    return paired_difference(means[0][counts], means[1][counts], patient)
+
+
+def _require_pairs(ours: ForecastScores, theirs: ForecastScores) -> None:
+    same = ("patient", "level", "static", "true_trend")
+    if not all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in same):
+        raise ValueError(
+            "expected two forecasters scored on the same rows, got different rows. "
+            "Score both on the same transitions."
+        )
+    if ours.scaler.present != theirs.scaler.present or not np.array_equal(
+        ours.scaler.sd, theirs.scaler.sd
+    ):
+        raise ValueError("expected one scale for both forecasters, got two. Pass the same scaler.")
+
+
+def _mean(values, scores: ForecastScores) -> np.ndarray:
+    return np.asarray(values, float)[:, list(scores.scaler.present)].mean(1)
+
+
+def _in_sd(values, scores: ForecastScores) -> np.ndarray:
+    return np.asarray(values, float) / np.asarray(scores.scaler.sd)[None]
+
+
+def _where(rows, values: np.ndarray) -> np.ndarray:
+    return np.where(np.asarray(rows), values, np.nan)
+
+
+def _covered(scores: ForecastScores, nominal: float) -> np.ndarray:
+    return _mean(inside(scores.low, scores.high, nominal).mean(1), scores)
+
+
+def _signal(scores: ForecastScores, column: int) -> dict[str, float | None]:
+    """Scores of one signal, in its unit and in sd of the train patients."""
+    sd = float(scores.scaler.sd[column])
+    columns = (scores.absolute, scores.squared, scores.crps, scores.low, scores.high)
+    mae, mse, score, low, high = (np.asarray(x)[..., column] for x in columns)
+    values = {"mae": mae, "mae_z": mae / sd, "mse": mse, "crps": score, "crps_z": score / sd}
+    bands = {"coverage50": inside(low, high, BAND50), "coverage90": inside(low, high, BAND90)}
+    return {name: _plain(value) for name, value in (values | bands).items()}
+
+
+PART = ("mae", "mae_z", "mae_map", "crps", "crps_z", "coverage50", "coverage90")
+
+
+def _part(rows: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, float | int | None]:
+    return {"rows": int(chosen.sum()), **{name: _plain(rows[name][chosen]) for name in PART}}
+
+
+def _plain(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None

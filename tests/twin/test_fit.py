@@ -1,0 +1,246 @@
+"""Twins as a user meets them: units, levels, what-if, learning, saving, and refusals."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from stepdown.artifacts import ArtifactError
+from stepdown.patients.pump import load_profile
+from stepdown.problem.scaling import fit_scaler
+from stepdown.problem.wards import CarryForward
+from stepdown.signals import CURRENT, FLOW, LEVEL, MAP, TAU
+from stepdown.twin.fit import (
+    TwinConfig,
+    check_state,
+    fit_twin,
+    fit_twins,
+    load_twin,
+    make_twin,
+    save_twin,
+    twin_rows,
+)
+from tests.twin.toys import MODELS, SELECT, STEPS, TRAIN, empty_column, pocket, put
+
+STATE, LEVELS = TRAIN.state[0], jnp.array([3, 8])
+KEYS = jr.split(jr.key(5), 4)
+SCALER = fit_scaler(TRAIN)
+LEARNED = [model for model in MODELS if model not in ("persistence", "best")]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def twin(request):
+    """A twin of each kind that has learned nothing; its answers have the right form all the same.
+
+    Persistence and the best twin are fitted: they draw the errors that they remember.
+    """
+    config = pocket(request.param)
+    if request.param in ("persistence", "best"):
+        return fit_twin(TRAIN, SELECT, config, key=jr.key(0))[0], config
+    return make_twin(SCALER, STEPS, config, key=jr.key(0)), config
+
+
+@pytest.fixture(scope="module")
+def whole(twin):
+    """All forecasts of a twin, compiled together."""
+
+    @jax.jit
+    def ask(state, levels, keys):
+        one = jax.vmap(lambda level, key: twin[0](state, level, key=key), (None, 0))
+        draws = jax.vmap(one, (0, None))(levels, keys)
+        centers = jax.vmap(lambda level: twin[0].center(state, level))(levels)
+        return draws, centers, twin[0].what_if(state, levels, keys=keys)
+
+    return [np.asarray(x) for x in ask(STATE, LEVELS, KEYS)]
+
+
+def test_forecasts_are_states_in_units_under_the_chosen_level(whole):
+    for forecast in whole[:2]:
+        assert np.isfinite(forecast).all()
+        assert np.all(forecast[0, ..., LEVEL] == 3)
+        assert np.all(forecast[1, ..., LEVEL] == 8)
+    score = (whole[1][..., :LEVEL] - np.asarray(SCALER.mean)) / np.asarray(SCALER.sd)
+    assert np.abs(score).max() < 8  # mmHg and rpm, not z-scores
+
+
+def test_the_same_key_is_the_same_draw_and_another_is_not(twin, whole):
+    again = twin[0](STATE, LEVELS[0], key=KEYS[1])  # without compilation as a whole
+    assert np.allclose(again, whole[0][0, 1], rtol=1e-4)
+    spread = np.ptp(whole[0][0, :, :, :LEVEL], axis=0) / np.asarray(SCALER.sd)
+    assert spread.max() > 1e-3
+
+
+def test_the_chosen_level_matters(whole):
+    signals = whole[1][..., :LEVEL] / np.asarray(SCALER.sd)
+    assert np.abs(signals[0] - signals[1]).max() > 1e-3
+
+
+def test_what_if_equals_single_calls_with_the_same_luck(whole):
+    assert whole[2].shape == (2, 4, STEPS, LEVEL + 1)
+    assert np.allclose(whole[2], whole[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_saved_twin_forecasts_as_before(twin, whole, tmp_path):
+    save_twin(tmp_path / "twin", *twin)
+    loaded, config = load_twin(tmp_path / "twin")
+    assert config == twin[1]
+    assert loaded.scaler.present == SCALER.present
+    again = loaded.what_if(STATE, LEVELS, keys=KEYS)
+    assert np.allclose(again, whole[2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("file", ["arrays.safetensors", "config.json"])
+def test_a_damaged_twin_is_refused(tmp_path, file):
+    config = pocket("mlp")
+    save_twin(tmp_path / "t", make_twin(SCALER, STEPS, config, key=jr.key(0)), config)
+    damaged = bytearray((tmp_path / "t" / file).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "t" / file).write_bytes(damaged)
+    with pytest.raises(ArtifactError, match=file):
+        load_twin(tmp_path / "t")
+
+
+# ── learning ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def carried_error():
+    return float(fit_twin(TRAIN, SELECT, pocket("persistence"), key=jr.key(0))[1]["select_mse"])
+
+
+@pytest.mark.parametrize("model", LEARNED)
+def test_every_network_learns_the_linear_world(model, carried_error):
+    twin, info = fit_twin(TRAIN, SELECT, pocket(model), key=jr.key(1))
+    held = info["held_out"]
+    assert held.min() < held[0]
+    assert info["best_epoch"] == held.argmin()
+    share = {"tdt": 0.2, "mlp": 0.2}.get(model, 0.5)
+    assert info["select_mse"] < share * carried_error
+    if model not in ("np", "best"):  # the loss of the others is the squared error, no dropout
+        assert info["select_mse"] == pytest.approx(held.min(), rel=1e-4)
+    forecast = jax.jit(jax.vmap(twin.center))(SELECT.state, SELECT.level)
+    error = (forecast - SELECT.next_state)[..., :LEVEL] / twin.scaler.sd[None, None]
+    assert np.mean(np.square(error)) == pytest.approx(info["select_mse"], rel=1e-3)
+
+
+def test_a_member_comes_out_as_if_fitted_alone():
+    keys = jr.split(jr.key(2), 2)
+    config = pocket("mlp")
+    both, info = fit_twins(TRAIN, SELECT, config, keys=keys)
+    alone, own = fit_twin(TRAIN, SELECT, config, key=keys[1])
+    pair = both[1].center(STATE, LEVELS[0]), alone.center(STATE, LEVELS[0])
+    assert np.allclose(*pair, rtol=1e-4)
+    assert info["select_mse"][1] == pytest.approx(own["select_mse"], rel=1e-4)
+    assert info["select_mse"][0] != info["select_mse"][1]
+
+
+@pytest.mark.parametrize("base", ["last", "carried"])
+def test_a_network_that_adds_nothing_forecasts_its_base(base):
+    twin = make_twin(SCALER, STEPS, pocket("mlp", base=base), key=jr.key(0))
+    silent = eqx.tree_at(
+        lambda t: [t.network.out.weight, t.network.out.bias], twin, replace_fn=jnp.zeros_like
+    )
+    expected = CarryForward(load_profile("cp"))(STATE, LEVELS[1])
+    if base == "last":
+        expected = jnp.tile(STATE[-1:], (STEPS, 1)).at[:, LEVEL].set(8.0)
+    assert np.allclose(silent.center(STATE, LEVELS[1]), expected, rtol=1e-5)
+    scores, level, target = twin_rows(twin, TRAIN)
+    rest = silent.center(TRAIN.state[3], TRAIN.level[3])
+    missed = (TRAIN.next_state[3] - rest)[:, :LEVEL] / SCALER.sd[None]
+    assert np.allclose(target[3], missed, atol=1e-4)
+    assert np.allclose(scores[3], SCALER.to_scores(TRAIN.state[3]))
+    assert level[3] == pytest.approx((TRAIN.level[3] - 5.5) / np.std(np.arange(2, 10)))
+
+
+def test_persistence_errs_as_it_did_on_train_patients():
+    config = pocket("persistence", errors=512)
+    twin, info = fit_twin(TRAIN, SELECT, config, key=jr.key(3))
+    carried = CarryForward(load_profile("cp"))
+    assert np.allclose(twin.center(STATE, LEVELS[1]), carried(STATE, LEVELS[1]), rtol=1e-5)
+    missed = TRAIN.next_state - jax.jit(jax.vmap(carried))(TRAIN.state, TRAIN.level)
+    what_if = eqx.filter_jit(twin.what_if)
+    draws = what_if(STATE, LEVELS[1:], keys=jr.split(jr.key(4), 4000))[0]
+    added = np.asarray(draws - twin.center(STATE, LEVELS[1])[None])[..., :LEVEL]
+    levels = [5, 25, 50, 75, 95]
+    known = np.percentile(np.asarray(missed)[..., :LEVEL], levels, axis=(0, 1))
+    found = np.percentile(added, levels, axis=(0, 1))
+    assert np.all(np.abs(known - found) < 0.1 * np.asarray(missed)[..., :LEVEL].std((0, 1)))
+    between = [np.corrcoef(x[:, 0, MAP], x[:, 5, MAP])[0, 1] for x in (np.asarray(missed), added)]
+    assert between[0] == pytest.approx(between[1], abs=0.05)  # samples of an hour err together
+
+
+def test_a_signal_without_data_is_left_out_and_its_neighbors_are_not():
+    train, select = (empty_column(hours, FLOW) for hours in (TRAIN, SELECT))
+    twin, info = fit_twin(train, select, pocket("persistence"), key=jr.key(0))
+    forecast = np.asarray(twin.center(train.state[0], LEVELS[0]))
+    assert np.isnan(forecast[:, FLOW]).all()
+    assert np.isfinite(np.delete(forecast, FLOW, axis=1)).all()
+    # Without a flow the pump's curve cannot be followed: the current stays as it was.
+    assert np.allclose(forecast[:, CURRENT], STATE[-1, CURRENT])
+    assert np.isfinite(info["select_mse"])
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("train", "select", "words"),
+    [
+        (SELECT, SELECT, "expected train patients, got select"),
+        (TRAIN, TRAIN, "expected select patients, got train"),
+        (put(TRAIN, "next_state", (3, 1, TAU), np.nan), SELECT, "finite tau in every sample of tr"),
+        (TRAIN, put(SELECT, "state", (3, 1, MAP), np.inf), "finite map in every sample of select"),
+        (TRAIN, empty_column(SELECT, TAU), "expected tau in the hours of select patients"),
+        (jax.tree.map(lambda x: x[:0], TRAIN), SELECT, "hours of train patients, got none"),
+        (TRAIN, jax.tree.map(lambda x: x[:0], SELECT), "hours of select patients, got none"),
+        (
+            TRAIN,
+            dataclasses.replace(
+                SELECT, state=SELECT.state[:, :3], next_state=SELECT.next_state[:, :3]
+            ),
+            "states of 6 samples, as the train patients have, got 3",
+        ),
+    ],
+)
+def test_hours_that_cannot_be_used_are_refused(train, select, words):
+    with pytest.raises(ValueError, match=words):
+        fit_twin(train, select, pocket("mlp"), key=jr.key(0))
+
+
+def test_a_state_that_would_give_nan_is_refused_on_the_host():
+    with_all = make_twin(SCALER, STEPS, pocket("mlp"), key=jr.key(0))
+    without_tau = make_twin(
+        fit_scaler(empty_column(TRAIN, TAU)), STEPS, pocket("mlp"), key=jr.key(0)
+    )
+    gap, gone = STATE.at[2, MAP].set(np.nan), STATE.at[:, TAU].set(np.nan)
+    for twin, state, words in (
+        (with_all, gap, "finite map in every sample"),
+        (with_all, gone, "expected tau in the hours of the patient, got none"),
+        (with_all, STATE[:5], "expected a state of 6 samples and 13 columns"),
+        (with_all, STATE[:, :12], "expected a state of 6 samples and 13 columns"),
+        (with_all, STATE.at[:, LEVEL].set(1.0), "whole levels 2 to 9 in force, got 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_state(twin, state)
+    with pytest.raises(ValueError, match="fitted on .* got tau"):
+        check_state(without_tau, STATE, wanted=("map", "tau"))
+    check_state(without_tau, gone, wanted=("map",))
+    assert np.isfinite(np.delete(without_tau.center(gone, LEVELS[0]), TAU, axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"model": "lstm"}, "lstm"),
+        ({"base": "mean"}, "mean"),
+        ({"profile": "none"}, "profile: expected one of"),
+        ({"errors": 0}, "at least 1"),
+    ],
+)
+def test_settings_of_no_twin_are_refused(wrong, words):
+    with pytest.raises((ValueError, TypeError), match=words):  # in tests, types are checked first
+        TwinConfig(**wrong)

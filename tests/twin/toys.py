@@ -1,0 +1,81 @@
+"""A tiny world whose next hour is known, and twins of pocket size."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from stepdown.handover import Role, Transitions
+from stepdown.signals import LEVEL
+from stepdown.training import FitConfig
+from stepdown.twin.baselines import MLPConfig, ProcessConfig
+from stepdown.twin.calibrated import CalibratedConfig
+from stepdown.twin.fit import Model, TwinConfig
+from stepdown.twin.recurrent import LegendreConfig, StateSpaceConfig
+from stepdown.twin.transformer import TransformerConfig
+
+STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
+MEAN = np.array([80, 38_000, 500, 3, 50, 15, 80, 100, 65, 35, 50, 1.5])
+SD = np.array([10, 4000, 120, 0.6, 12, 4, 12, 12, 8, 9, 10, 0.4])
+RESPONSE = np.linspace(-0.3, 0.3, SIGNALS)  # z-scores per level
+
+POCKET = TwinConfig(
+    errors=256,
+    transformer=TransformerConfig(width=16, heads=2, layers=1, feedforward=32, decoder=64),
+    mlp=MLPConfig(hidden=(64, 32, 32)),
+    process=ProcessConfig(latent=8, hidden=32),
+    legendre=LegendreConfig(memory=8, hidden=32),
+    state_space=StateSpaceConfig(state=16, hidden=32),
+    calibrated=CalibratedConfig(
+        members=2,
+        width=32,
+        depth=1,
+        fit=FitConfig(epochs=25, batch=32, learning_rate=1e-2, decay=True),
+    ),
+    fit=FitConfig(epochs=12, batch=32, learning_rate=3e-3),
+)
+MODELS: tuple[Model, ...] = ("tdt", "rotary", "mlp", "np", "clmu", "ssm", "persistence", "best")
+
+
+def pocket(model: Model, **changes) -> TwinConfig:
+    return dataclasses.replace(POCKET, model=model, **changes)
+
+
+def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
+    """Half of the last deviation stays, and the chosen level pushes; a little noise."""
+    draw = np.random.default_rng(seed)
+    before = draw.normal(size=(rows, STEPS, SIGNALS))
+    level = draw.integers(2, 10, rows)
+    push = RESPONSE * (level[:, None, None] - 5.5)
+    later = 0.5 * before[:, -1:] + push + 0.1 * draw.normal(size=(rows, STEPS, SIGNALS))
+
+    def states(scores, level):
+        column = np.broadcast_to(level[:, None, None], (rows, STEPS, 1))
+        return jnp.asarray(np.concatenate([MEAN + SD * scores, column], -1), jnp.float32)
+
+    flags = jnp.zeros(rows, bool)
+    return Transitions(
+        state=states(before, draw.integers(2, 10, rows)),
+        level=jnp.asarray(level, jnp.int32),
+        reward=jnp.zeros(rows),
+        unshaped=jnp.zeros(rows),
+        next_state=states(later, level),
+        last=~flags,
+        changed=flags,
+        filled=flags,
+        patient=jnp.zeros(rows, jnp.int32),
+        role=role,
+    )
+
+
+TRAIN, SELECT = toy_hours(512, "train", 0), toy_hours(128, "select", 1)
+
+
+def put(hours: Transitions, field: str, where, value: float) -> Transitions:
+    return dataclasses.replace(hours, **{field: getattr(hours, field).at[where].set(value)})
+
+
+def empty_column(hours: Transitions, column: int) -> Transitions:
+    assert column != LEVEL
+    gone = put(hours, "state", (..., column), np.nan)
+    return put(gone, "next_state", (..., column), np.nan)
