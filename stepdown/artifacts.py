@@ -34,6 +34,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from stepdown import __version__
+
 FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS, CONFIG, NUMBERS = "arrays.safetensors", "config.json", "numbers.json"
@@ -180,13 +182,14 @@ def provenance(
     *, config: object, seed: int | None = None, command: str | None = None
 ) -> dict[str, Any]:
     """How a thing came about: settings, seed, versions, commit, device, date, command."""
-    packages = ("stepdown", "jax", "jaxlib", "equinox", "numpy")
+    packages = ("jax", "jaxlib", "equinox", "numpy")  # we may run from a checkout, not installed
     line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {
         "command": command or line,
         "config": config_to_dict(config),
         "seed": seed,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "versions": {"python": platform.python_version(), "stepdown": __version__}
+        | {name: version(name) for name in packages},
         "commit": _commit(),
         "device": jax.devices()[0].device_kind,
         "machine": platform.machine(),

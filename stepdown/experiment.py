@@ -10,9 +10,9 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax.random as jr
 import numpy as np
@@ -36,8 +36,13 @@ from stepdown.report.calibration import describe_cohort
 from stepdown.report.card import dataset_card, digests
 from stepdown.report.figures import draw_overview
 from stepdown.report.page import cohort_section, make_page, provenance_section
+from stepdown.report.parts import read_parts
 from stepdown.report.progress import progress
+from stepdown.report.stages import guardian_stage, twin_stage
 from stepdown.report.tables import to_csv, to_text
+from stepdown.training import FitConfig
+from stepdown.twin.calibrated import CalibratedConfig
+from stepdown.twin.fit import SMALL_TWIN, Model, TwinConfig
 
 RunPreset = Literal["demo", "pocket"]
 MINUTES = {"10min": 10.0, "5min": 5.0, "30s": 0.5}
@@ -68,10 +73,29 @@ class RunConfig:
     out: Path  # new folder for the results
 
 
-# What a run simulates; the output folder is filled in when it runs.
-RUNS: dict[RunPreset, dict[str, Any]] = {
-    "demo": {"patients": 379, "seed": 7},
-    "pocket": {"patients": 8, "seed": 7, "hours": 24.0},
+@dataclass(frozen=True)
+class RunSize:
+    """How large a run is."""
+
+    patients: int
+    seed: int
+    hours: float | None  # of every stay; by default each has its own
+    twins: tuple[Model, ...]  # the last one is the main one
+    twin: TwinConfig
+
+
+_TINY = FitConfig(epochs=2, batch=32)
+RUNS: dict[RunPreset, RunSize] = {
+    "demo": RunSize(379, 7, None, ("persistence", "tdt", "best"), SMALL_TWIN),
+    "pocket": RunSize(
+        patients=8,
+        seed=7,
+        hours=24.0,
+        twins=("persistence", "best"),
+        twin=replace(
+            SMALL_TWIN, errors=64, calibrated=CalibratedConfig(members=2, width=16, fit=_TINY)
+        ),
+    ),
 }
 
 
@@ -142,25 +166,36 @@ def _journey(preset: RunPreset, folder: Path) -> dict[str, Content]:
         f"{stays:,} simulated stays on a micro-axial heart pump, {hours:,.0f} hours "
         f"(preset {settings.preset}, seed {settings.seed})."
     )
-    text = to_text(rows)
     manifest = check_folder(folder, files.KIND)
+    parts, size = read_parts(folder), RUNS[preset]
+    twins = twin_stage(parts, size.twins, size.twin, folder.parent)
+    guardians = guardian_stage(parts, folder.parent)
     sections = (
         cohort_section(rows, (folder / OVERVIEW).read_bytes(), (folder / CARD).read_text("utf-8")),
+        twins.section,
+        guardians.section,
         provenance_section(manifest["about"]),
     )
+    text = "\n".join([to_text(rows), "", twins.text, guardians.text])
     content: dict[str, Content] = {
         f"cohort/{name}": (folder / name).read_bytes() for name in [*manifest["files"], MANIFEST]
     }
-    return content | {
-        CONFIG: _json({"preset": preset}),
-        "tables/cohort.csv": to_csv(rows),
-        RESULTS: f"{lead}\n\n{text}\n".encode(),
-        REPORT: make_page("Stepping down, on simulated patients", lead, sections).encode(),
-    }
+    return (
+        content
+        | twins.files
+        | guardians.files
+        | {
+            CONFIG: _json({"preset": preset}),
+            "tables/cohort.csv": to_csv(rows),
+            RESULTS: f"{lead}\n\n{text}\n".encode(),
+            REPORT: make_page("Stepping down, on simulated patients", lead, sections).encode(),
+        }
+    )
 
 
 def _settings(preset: RunPreset, out: Path) -> SimulateConfig:
-    return SimulateConfig(out=out, **RUNS[preset])
+    size = RUNS[preset]
+    return SimulateConfig(out=out, patients=size.patients, seed=size.seed, hours=size.hours)
 
 
 def _checked(config: SimulateConfig) -> CohortConfig:
@@ -218,7 +253,8 @@ def _is_finished(out: Path, fingerprint: str) -> bool:
 def _fingerprint(preset: RunPreset) -> str:
     """Digest of the settings, the versions and our own sources: what the result depends on."""
     settings = _settings(preset, Path("cohort"))
-    known = [config_to_dict(settings), provenance(config=settings)["versions"], _sources()]
+    known = [config_to_dict(settings), config_to_dict(RUNS[preset])]
+    known += [provenance(config=settings)["versions"], _sources()]
     return hashlib.sha256(_json(known)).hexdigest()
 
 

@@ -4,17 +4,26 @@ import csv
 import hashlib
 import math
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
+from stepdown.guardian.fit import load_guardian
+from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
+from stepdown.report.parts import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
+from stepdown.twin.fit import load_twin
 
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
-        "cohort/overview.png", "tables/cohort.csv", "results.txt")  # fmt: skip
+        "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
+        "tables/guardian.csv")  # fmt: skip
+FIGURES = {f"figures/{name}.png" for name in ("examples", "growth", "calibration", "shifts")}
+MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian") for file in
+          ("arrays.safetensors", "config.json", "manifest.json", "numbers.json")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +36,7 @@ def finished(tmp_path_factory):
 def test_every_file_is_there_and_listed(finished):
     manifest = check_folder(finished, "run")
     expected = {*DATA, "report.html", "config.json", "cohort/config.json", "cohort/manifest.json"}
-    assert set(manifest["files"]) == expected
+    assert set(manifest["files"]) == expected | FIGURES | MODELS
     cohort = check_folder(finished / "cohort", "cohort")
     assert cohort["about"]["seed"] == 7
     assert cohort["about"]["latents"].startswith("for judging only")
@@ -60,6 +69,30 @@ def test_the_table_holds_every_published_number(finished):
     assert {r["group"] for r in rows if r["verdict"] == "no data"} <= {
         "flow by level", "current by level"
     }  # fmt: skip
+
+
+def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
+    with (finished / "tables/twin.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"persistence", "best"}
+    parts = read_parts(finished / "cohort")
+    require_same_split(read_note(finished / "twin", "twin"), parts, finished / "twin")
+    twin, config = load_twin(finished / "twin")
+    assert config.model == "best"
+    test = make_transitions(parts.test)
+    center = jax.vmap(twin.center)(test.state, test.level)
+    error = np.abs(np.asarray(center - test.next_state))[..., :12].mean()
+    assert float(rows["best"]["mae"]) == pytest.approx(error, rel=1e-4)
+
+
+def test_the_kept_guardian_knows_what_was_recorded(finished):
+    guardian, about = load_guardian(finished / "guardian")
+    assert about.density.kde.action_weight == 4.0
+    train = make_transitions(read_parts(finished / "cohort").train)
+    ranks = np.asarray(guardian.p_values(train.state, train.level))
+    assert np.median(ranks) > 0.5  # its own hours are denser than those of other patients
+    manifest = (finished / "guardian/manifest.json").read_text()
+    assert '"contains_patient_data": true' in manifest
 
 
 def test_the_card_names_the_files_by_their_digests(finished):

@@ -27,11 +27,13 @@ class HoursConfig:
     weaning_weight: float = 0.0  # lambda 2
     level: HourLevel = "mean"  # of a recorded hour
     stride: float = 60.0  # min between two rows; twins are trained on every 30
+    window: float = 60.0  # min of a state; others are the twin's alternative settings
     clinical: ClinicalConfig = PAPER
 
     def __post_init__(self):
-        if not self.stride > 0:
-            raise ValueError(f"stride: expected minutes above 0, got {self.stride:g}.")
+        for name, minutes in (("stride", self.stride), ("window", self.window)):
+            if not minutes > 0:
+                raise ValueError(f"{name}: expected minutes above 0, got {minutes:g}.")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ HOURLY, PAPER_NOISE = HoursConfig(), NoiseConfig()
 
 def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transitions:
     """Every decision of every stay, patient by patient, in order of time."""
-    cut = cut_stays(cohort, level=config.level, stride=config.stride)
+    cut = cut_stays(cohort, level=config.level, stride=config.stride, window=config.window)
     weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
     rows = (cut.measured, cut.level, cut.next_measured)
     shaped, unshaped = in_groups(

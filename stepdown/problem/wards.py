@@ -53,6 +53,7 @@ METRICS = ("acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe
 RANGES = np.array([signal.hard for signal in SIGNALS] + [(LOWEST, HIGHEST)], np.float32)
 POOL = CohortConfig(patients=256, hours=24.0)  # patients of a ward that was given none
 POOL_SEED, POOL_STARTS = 20_000, 1024
+NEAR = 0.01  # relative difference to a level's speed that is still that level
 
 Hour = Float[Array, "steps 13"]
 
@@ -106,7 +107,9 @@ Ward = PatientWard | TwinWard
 class CarryForward(eqx.Module):
     """Dynamics that repeat the last sample; only the pump follows its new level.
 
-    Flow changes along the pump's curve at the same head, current with it, speed by the table.
+    Flow changes along the pump's curve at the same head, current with it, speed by the table. The
+    level of the last sample is read off its speed: a state holds the mean level of its hour, which
+    is another one where the level was changed inside the hour.
     """
 
     profile: PumpProfile
@@ -116,7 +119,7 @@ class CarryForward(eqx.Module):
     ) -> Hour:
         """The same hour for any key."""
         latest = state[-1]
-        before = jnp.round(latest[LEVEL]).astype(int)
+        before = self._in_force(latest)
         head = pump_head(self.profile, before, latest[FLOW])
         flow = jnp.where(level == before, latest[FLOW], pump_flow(self.profile, level, head))
         power = motor_current(self.profile, level, flow)
@@ -125,6 +128,14 @@ class CarryForward(eqx.Module):
         row = latest.at[FLOW].set(flow).at[LEVEL].set(level.astype(float))
         row = row.at[CURRENT].add(power).at[SPEED].multiply(speed)
         return jnp.broadcast_to(row, state.shape)
+
+
+    def _in_force(self, sample: Float[Array, " 13"]) -> Int[Array, ""]:
+        """The level whose speed a sample shows, or the state's own where no speed comes near."""
+        stated = jnp.round(sample[LEVEL]).astype(int)
+        off = jnp.abs(sample[SPEED] / self.profile.speed - 1)
+        nearest = jnp.argmin(off)
+        return jnp.where(off[nearest] < NEAR, nearest + LOWEST, stated)
 
 
 @functools.cache  # Gymnasium makes an environment many times

@@ -29,14 +29,19 @@ class Windows(NamedTuple):
     patient: np.ndarray  # (n,) row of the cohort
 
 
-def cut_stays(cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0) -> Windows:
-    """Every two whole hours in a row; `stride` is the time between two windows, min."""
-    width = check_cohort(cohort)
-    every = round(stride / cohort.minutes)
-    if every < 1 or abs(every * cohort.minutes - stride) > 1e-6:
+def cut_stays(
+    cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0, window: float = 60.0
+) -> Windows:
+    """Every two whole hours in a row; `stride` is the time between two windows, min.
+
+    `window` replaces the hour by another length, min, for the twin's alternative settings.
+    """
+    check_cohort(cohort)
+    every = _samples(stride, "stride", cohort)
+    width = _samples(window, "window", cohort)
+    if width < STEPS:
         raise ValueError(
-            f"stride: expected a multiple of the {cohort.minutes:g} min between two samples, "
-            f"got {stride:g} min. Choose another stride."
+            f"window: expected at least {STEPS} samples, got {width}. Sample more often."
         )
     measured, carried, levels, ends = _fill(cohort, width)
     fits = _whole_hours(measured, carried, ends, width)
@@ -60,6 +65,17 @@ def cut_stays(cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0
         changed=(coming != coming[:, :1]).any(1),
         patient=row.astype(np.int32),
     )
+
+
+def _samples(minutes: float, name: str, cohort: Cohort) -> int:
+    """How many samples a time holds."""
+    number = round(minutes / cohort.minutes)
+    if number < 1 or abs(number * cohort.minutes - minutes) > 1e-6:
+        raise ValueError(
+            f"{name}: expected a multiple of the {cohort.minutes:g} min between two samples, "
+            f"got {minutes:g} min. Choose another {name}."
+        )
+    return number
 
 
 def batch_size(rows: int) -> int:
@@ -107,7 +123,7 @@ def check_units(signals: np.ndarray) -> None:
 
 def _fill(cohort: Cohort, width: int):
     """The signals as measured and carried forward, the level, and where windows must end."""
-    longest = width // STEPS  # ten minutes
+    longest = width // STEPS  # ten minutes of an hour
     short = max(2 * width - cohort.seen.shape[1], 0)  # so that even a short stay can be asked
     seen = np.pad(np.asarray(cohort.seen), ((0, 0), (0, short)))
     level = np.pad(np.asarray(cohort.level), ((0, 0), (0, short)))

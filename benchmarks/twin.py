@@ -1,0 +1,283 @@
+"""Digital twins measured: the table, fresh patients, what a level does, other settings, speed.
+
+    python benchmarks/twin.py table --out table.json     all models, five seeds, test patients
+    python benchmarks/twin.py fresh --out fresh.json     the best twin on 2,000 fresh patients
+    python benchmarks/twin.py levels --out levels.json   forecast beside truth, three presets
+    python benchmarks/twin.py settings --out s.json      the paper's alternative settings
+    python benchmarks/twin.py speed --out speed.json     windows per second, what-if
+
+Needs nothing beyond the numerical heart. `python benchmarks/twin_tables.py FILE...` turns the
+files into the tables of docs/results.md.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from stepdown.artifacts import provenance
+from stepdown.evaluation.forecast import METRICS, compare_forecasts, score_forecasts, summarize
+from stepdown.evaluation.horizon import grow_errors, summarize_growth
+from stepdown.evaluation.in_patients import paired_difference
+from stepdown.evaluation.levels import forecast_effects, slopes, true_effects
+from stepdown.handover import Cohort
+from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.episodes import draw_starts
+from stepdown.problem.hours import HoursConfig, make_transitions
+from stepdown.problem.scaling import fit_scaler
+from stepdown.records.split import split_patients
+from stepdown.signals import LEVELS
+from stepdown.twin.fit import SMALL_TWIN, Twin, TwinConfig, fit_twin, fit_twins
+from stepdown.twin.rollout import follow_plans
+
+MODELS = ("best", "persistence", "np", "mlp", "clmu", "ssm", "tdt", "rotary")
+SHOWN = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "trend", "crps", "crps_z")
+SHOWN += ("coverage50", "coverage90")
+COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "mae_z_changing", "crps", "crps_z")
+SETTINGS = ((15.0, 0.5), (60.0, 5.0), (60.0, 10.0), (120.0, 5.0), (120.0, 10.0))  # window, sample
+SLIDING = HoursConfig(stride=30.0)
+GROWN = ("best", "persistence", "tdt")  # whose errors are followed over six hours
+FRESH_SEED = 90_001
+
+
+@dataclass(frozen=True)
+class TwinBenchmark:
+    """What was asked for."""
+
+    stage: str
+    patients: int
+    seeds: int
+    small: bool
+
+
+def main() -> None:
+    """Run one stage; its numbers are written with their provenance as they come."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--patients", type=int, default=379)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="small networks, for a quick look")
+    asked = parser.parse_args()
+    config = TwinBenchmark(asked.stage, asked.patients, asked.seeds, asked.small)
+    words = f"python benchmarks/twin.py {asked.stage} --patients {asked.patients} "
+    words += f"--seeds {asked.seeds}" + " --small" * asked.small
+    about = provenance(config=config, command=words)
+    start = time.perf_counter()
+    for found in STAGES[asked.stage](config):
+        about["seconds"] = time.perf_counter() - start
+        asked.out.write_text(json.dumps({**found, "about": about}, indent=1), encoding="utf-8")
+
+
+def cohort_of(preset: str, seed: int, patients: int, minutes=10.0, hours=None):
+    """A cohort as `stepdown simulate` makes it; simulated on the CPU, where small steps are."""
+    recipe = CohortConfig(patients=patients, preset=preset, minutes=minutes, hours=hours)
+    with jax.default_device(jax.devices("cpu")[0]):
+        return recipe, *simulate_cohort(recipe, key=jr.split(jr.key(seed), 3)[0])
+
+
+def parts_of(cohort: Cohort):
+    """Hours to fit (sliding by 30 min), to choose and to report by."""
+    train, select, test = split_patients(cohort, key=jr.key(0))
+    return make_transitions(train, SLIDING), make_transitions(select), make_transitions(test)
+
+
+def config_of(model, small: bool) -> TwinConfig:
+    """The settings of a model at the size of the paper, or small."""
+    return replace(SMALL_TWIN if small else TwinConfig(), model=model)
+
+
+def table(config: TwinBenchmark) -> Iterator[dict]:
+    """Every model, five seeds, scored on the test patients of the default cohort."""
+    _, cohort, _ = cohort_of("guarded", 7, config.patients)
+    train, select, test = parts_of(cohort)
+    scaler = fit_scaler(train)
+    models, best = {}, []
+    patients = len(set(np.asarray(test.patient).tolist()))
+    for model in MODELS:
+        start = time.perf_counter()
+        keys = jr.split(jr.key(100), config.seeds)
+        twins, info = fit_twins(train, select, config_of(model, config.small), keys=keys)
+        seconds = time.perf_counter() - start
+        scores = [
+            score_forecasts(t, test, scaler, key=jr.key(200 + i)) for i, t in enumerate(twins)
+        ]
+        best = best or scores
+        rows = [summarize(one) for one in scores]
+        models[model] = {
+            "fit_seconds": seconds,
+            "epochs": np.asarray(info.get("best_epoch", 0)).tolist(),
+            "scores": {name: [row[name] for row in rows] for name in SHOWN},
+            "trend_base": rows[0]["trend_base"],
+            "signals": rows[0]["signals"],
+            "best_minus_this": {name: compare_forecasts(best, scores, name) for name in COMPARED},
+            "what_if_seconds": _what_if(twins[0], test.state[0]),
+        }
+        if model in GROWN:
+            growth = grow_errors(twins[0], test, key=jr.key(300))
+            models[model]["growth"] = summarize_growth(growth)
+        print(model, f"{seconds:.1f} s", {k: round(rows[0][k], 4) for k in SHOWN}, flush=True)
+        yield {"models": models, "hours": len(test.level), "patients": patients}
+
+
+def fresh(config: TwinBenchmark) -> Iterator[dict]:
+    """Bands of the best twin on patients that nobody has seen, five seeds of the twin."""
+    _, cohort, _ = cohort_of("guarded", 7, config.patients)
+    train, select, _ = parts_of(cohort)
+    number = 2000 if config.patients == 379 else 2 * config.patients
+    _, others, _ = cohort_of("guarded", FRESH_SEED, number)
+    hours = make_transitions(replace(others, role="test"))
+    scaler = fit_scaler(train)
+    keys = jr.split(jr.key(100), config.seeds)
+    twins, _ = fit_twins(train, select, config_of("best", config.small), keys=keys)
+    rows = []
+    for index, twin in enumerate(twins):
+        scores = score_forecasts(twin, hours, scaler, key=jr.key(400 + index))
+        covered, static = METRICS["coverage90"](scores), np.asarray(scores.static)
+        level = np.asarray(scores.level)
+        rows.append(
+            {
+                "overall": float(covered.mean()),
+                "coverage50": float(METRICS["coverage50"](scores).mean()),
+                "changing": float(covered[~static].mean()),
+                "by_level": {f"P{i}": float(covered[level == i].mean()) for i in LEVELS},
+                "hours": {f"P{i}": int((level == i).sum()) for i in LEVELS},
+            }
+        )
+        print(rows[-1], flush=True)
+        yield {"patients": number, "hours": len(hours.level), "seeds": rows}
+
+
+def levels(config: TwinBenchmark) -> Iterator[dict]:
+    """What each level does, twin beside simulator, from the same moments of the test patients."""
+    found = {}
+    for preset in ("guarded", "benign", "hidden"):
+        recipe, cohort, latents = cohort_of(preset, 7, config.patients)
+        train, select, _ = parts_of(cohort)
+        with jax.default_device(jax.devices("cpu")[0]):
+            _, others, truth_of = cohort_of(preset, FRESH_SEED, config.patients)
+            starts = draw_starts(others, truth_of, 1024, key=jr.key(2))
+            truth = true_effects(starts, world_of(recipe))
+        found[preset] = {"truth": _describe(truth, truth)}
+        for model in ("best", "tdt", "persistence"):
+            twin, _ = fit_twin(train, select, config_of(model, config.small), key=jr.key(100))
+            effects = forecast_effects(twin, starts, keys=jr.split(jr.key(8), 4))
+            found[preset][model] = _describe(effects, truth)
+            print(preset, model, found[preset][model], flush=True)
+            yield {"presets": found, "starts": 1024}
+
+
+def _describe(effects, truth) -> dict:
+    names = ("flow", "map", "late_map")
+    differences = {
+        name: paired_difference(
+            slopes(getattr(effects, name)), slopes(getattr(truth, name)), truth.row
+        )
+        for name in names
+    }
+    return {
+        "slope": {name: float(slopes(getattr(effects, name)).mean()) for name in names},
+        "slope_minus_truth": differences,
+        "value": effects.value.mean(0).tolist(),
+    }
+
+
+def settings(config: TwinBenchmark) -> Iterator[dict]:
+    """The paper's five windows: squared errors of the Transformer, persistence and best twin."""
+    found = {}
+    for window, minutes in SETTINGS:
+        patients, hours = config.patients, None
+        if minutes < 1:  # twenty times the samples: fewer and shorter stays
+            patients, hours = min(patients, 120), 24.0
+        _, cohort, _ = cohort_of("guarded", 7, patients, minutes, hours)
+        parts = split_patients(cohort, key=jr.key(0))
+        slide = HoursConfig(stride=max(window / 2, 15.0), window=window)
+        every = HoursConfig(stride=window, window=window)
+        train, select, test = (
+            make_transitions(part, cut)
+            for part, cut in zip(parts, (slide, every, every), strict=True)
+        )
+        row = {"patients": patients, "train": len(train.level), "test": len(test.level)}
+        for model in ("tdt", "best", "persistence"):
+            keys = jr.split(jr.key(100), config.seeds if model == "tdt" else 1)
+            twins, _ = fit_twins(train, select, config_of(model, config.small), keys=keys)
+            scaler = fit_scaler(train)
+            each = [summarize(score_forecasts(t, test, scaler, key=jr.key(1))) for t in twins]
+            row[model] = {name: [one[name] for one in each] for name in ("mse_z", "mse_map")}
+        found[f"{window:g} min at {minutes * 60:g} s"] = row
+        print(window, minutes, row, flush=True)
+        yield {"settings": found}
+
+
+def speed(config: TwinBenchmark) -> Iterator[dict]:
+    """Windows per second of fitting and of drawing, and the what-if of the app."""
+    _, cohort, _ = cohort_of("guarded", 7, config.patients)
+    train, select, test = parts_of(cohort)
+    found = {}
+    for model in ("tdt", "best"):
+        chosen = config_of(model, config.small)
+        start = time.perf_counter()
+        twin, info = fit_twin(train, select, chosen, key=jr.key(100))
+        seconds, epochs = time.perf_counter() - start, len(info["held_out"])
+        members = chosen.calibrated.members if model == "best" else 1
+        found[model] = {
+            "fit_seconds": seconds,
+            "fit_windows_per_second": epochs * len(train.level) * members / seconds,
+            "draws_per_second": _draw_rate(twin, test.state, test.level),
+            "what_if_seconds": _what_if(twin, test.state[0]),
+        }
+        print(model, found[model], flush=True)
+        yield found
+
+
+def _draw_rate(twin: Twin, states, levels, draws: int = 50) -> float:
+    """Possible hours drawn per second, 50 for each window."""
+
+    @eqx.filter_jit
+    def all_draws(twin, states, levels, key):
+        keys = jr.split(key, draws)
+        one = lambda s, a: jax.vmap(lambda k: twin(s, a, key=k))(keys).sum()  # noqa: E731
+        return jax.vmap(one)(states, levels)
+
+    rows = min(512, len(levels))
+    run = lambda i: all_draws(twin, states[:rows], levels[:rows], jr.key(i)).block_until_ready()  # noqa: E731
+    return rows * draws / _fastest(run)
+
+
+def _what_if(twin: Twin, state) -> float:
+    """Eight levels, 50 draws, six hours."""
+    plans = jnp.broadcast_to(jnp.asarray(LEVELS)[:, None], (8, 6))
+    run = lambda i: follow_plans(  # noqa: E731
+        twin, state, plans, keys=jr.split(jr.key(i), 50)
+    ).block_until_ready()
+    return _fastest(run)
+
+
+def _fastest(run, rounds: int = 5) -> float:
+    run(0)  # compiles
+    times = []
+    for index in range(1, rounds + 1):
+        start = time.perf_counter()
+        run(index)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+STAGES = {
+    "table": table,
+    "fresh": fresh,
+    "levels": levels,
+    "settings": settings,
+    "speed": speed,
+}
+
+if __name__ == "__main__":
+    main()
