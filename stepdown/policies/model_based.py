@@ -1,0 +1,310 @@
+"""Learning in imagined hours: MBPO, MOPO, CORMPO and the expert are one loop (App. algorithm).
+
+Every 1,000 updates the policy is played for five hours in the dynamics, from recorded states; the
+rows go to a ring of the last five such rollouts. Every batch holds 5 % recorded rows. Methods
+differ by the penalty and by the weights of the shaped reward, each combination is possible. The
+expert is the loop with the twin as dynamics and no recorded rows.
+
+Readings. Rewards of imagined rows are computed from the predicted hour, shaped, minus the penalty.
+Recorded rows keep their recorded reward, shaped by the same weights, and are not penalized: the
+paper penalizes "the rewards predicted by the dynamics model".
+
+`prepare`, `begin`, `advance` and `finish` are the loop in pieces. A training state is a plain tree
+of arrays, and all randomness follows from the key and the number of updates done, so a saved state
+goes on to the same result. A key with an axis trains that many seeds side by side.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from stepdown.handover import Dynamics, Penalty, Policy, Transitions
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.imagined import Imagination, RolloutConfig, imagine, recorded_rows
+from stepdown.policies.networks import LearnedPolicy, feature_count
+from stepdown.policies.sac import (
+    Learner,
+    Rates,
+    SACConfig,
+    begin_learner,
+    make_rates,
+    unpack,
+    update,
+)
+from stepdown.policies.usable import check_dynamics, check_hours
+from stepdown.problem.scaling import fit_scaler
+from stepdown.signals import LEVELS
+
+CHUNK = 250  # updates in one call on a CPU: one or two seconds
+SEEDS = 8  # rolled out at a time, so that memory stays small
+
+NUMBERS = (  # reported per epoch, of rollouts and of updates; beside them the shares of the levels
+    *("reward", "penalty", "uncertainty"),
+    *("critic_loss", "entropy", "value", "temperature"),
+)
+
+Info = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ModelBasedConfig:
+    """One training; defaults are our setting (docs/definitions.md), the paper's are below."""
+
+    updates: int = 30_000
+    rollout_every: int = 1000  # updates; one epoch
+    batch: int = 256
+    real_share: float = 0.05  # of recorded rows in a batch
+    widths: tuple[int, ...] = (256, 256)  # of actor and critics
+    jump_weight: float = 0.5  # lambda 1 of the shaped reward
+    weaning_weight: float = 0.0  # lambda 2
+    penalty_weight: float = 0.08  # lambda, for whoever makes the penalty; the loop reads it not
+    sac: SACConfig = SACConfig()
+    rollouts: RolloutConfig = field(default_factory=RolloutConfig)
+
+    def __post_init__(self):
+        if min(self.updates, self.rollout_every, self.batch, *self.widths) < 1:
+            raise ValueError(
+                "expected updates, rollout_every, batch and widths of at least 1, got "
+                f"{self.updates}, {self.rollout_every}, {self.batch} and {self.widths}."
+            )
+        if self.updates % self.rollout_every:
+            raise ValueError(
+                f"expected whole epochs, got {self.updates} updates in epochs of "
+                f"{self.rollout_every}. Change one of them."
+            )
+        if not 0 <= self.real_share <= 1:
+            raise ValueError(f"real_share: expected 0 to 1, got {self.real_share:g}.")
+
+
+OURS = ModelBasedConfig()
+_PAPER = replace(OURS, updates=100_000, sac=SACConfig(discount=0.99))
+PAPER_NOISELESS = replace(
+    _PAPER, updates=90_000, jump_weight=0.5, weaning_weight=0.3, penalty_weight=0.005
+)
+PAPER_NOISY = replace(_PAPER, jump_weight=0.0, weaning_weight=0.0, penalty_weight=0.08)
+PAPER_RECORDED = replace(_PAPER, jump_weight=1.0, weaning_weight=0.0, penalty_weight=0.005)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that shape the programs."""
+
+    every: int  # updates of an epoch
+    batch: int
+    recorded: int  # recorded rows of the pool
+    rollout: int  # rows of one rollout
+    kept: int  # rollouts in the pool
+
+
+class Setting(eqx.Module):
+    """Everything that stays as it is during a training; numbers to sweep are arrays."""
+
+    imagination: Imagination
+    recorded: Float[Array, "recorded columns"]  # packed rows (sac.py)
+    real: Int[Array, ""]  # recorded rows of a batch
+    rates: Rates
+    widths: tuple[int, ...] = eqx.field(static=True)
+    sizes: Sizes = eqx.field(static=True)
+
+
+class Training(eqx.Module):
+    """Everything that a training changes; with a leading axis for seeds side by side."""
+
+    learner: Learner
+    pool: Float[Array, "*seeds rows columns"]  # recorded rows, then the ring of imagined ones
+    tally: dict[str, Array]  # means over the epoch so far
+
+
+def train_model_based(
+    hours: Transitions,
+    dynamics: Dynamics,
+    penalty: Penalty,
+    config: ModelBasedConfig = OURS,
+    *,
+    key: Key[Array, "*seeds"],
+    watch: Callable[[Info], None] = lambda info: None,
+) -> tuple[Policy, Info]:
+    """Train a policy (or one per key, side by side); `info` holds a row per epoch."""
+    setting = prepare(hours, dynamics, penalty, config)
+    training, done, curves = begin(setting, key=key), 0, []
+    while done < config.updates:
+        training, done, info = epoch(training, setting, done, key=key)
+        curves.append(info)
+        watch(info)
+    joined = {name: np.stack([info[name] for info in curves]) for name in curves[0]}
+    return finish(training, setting), joined
+
+
+def train_seeds(
+    hours: Transitions,
+    dynamics: Dynamics,
+    penalty: Penalty,
+    config: ModelBasedConfig = OURS,
+    *,
+    keys: Key[Array, " seeds"],
+    watch: Callable[[Info], None] = lambda info: None,
+) -> tuple[Policy, Info]:
+    """One policy per key; side by side on a GPU, in turn on a CPU. Curves are (epochs, seeds)."""
+    if jax.default_backend() != "cpu":
+        return train_model_based(hours, dynamics, penalty, config, key=keys, watch=watch)
+    runs = [
+        train_model_based(hours, dynamics, penalty, config, key=key, watch=watch) for key in keys
+    ]
+    policies = jax.tree.map(lambda *xs: jnp.stack(xs), *[policy for policy, _ in runs])
+    curves = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *[info for _, info in runs])
+    return policies, curves
+
+
+def prepare(
+    hours: Transitions, dynamics: Dynamics, penalty: Penalty, config: ModelBasedConfig = OURS
+) -> Setting:
+    """Check the parts and lay them out for the device."""
+    check_hours(hours, varied=config.real_share > 0)
+    check_dynamics(dynamics, hours)
+    shaping = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
+    imagination = Imagination(
+        dynamics, penalty, fit_scaler(hours), hours.state, shaping, config.rollouts
+    )
+    return Setting(
+        imagination=imagination,
+        recorded=recorded_rows(hours, imagination),
+        real=jnp.asarray(round(config.real_share * config.batch)),
+        rates=make_rates(config.sac),
+        widths=config.widths,
+        sizes=Sizes(
+            every=config.rollout_every,
+            batch=config.batch,
+            recorded=len(hours.level),
+            rollout=config.rollouts.rows,
+            kept=config.rollouts.kept,
+        ),
+    )
+
+
+def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
+    """Fresh networks and an empty ring, as they are before the first update."""
+    imagination = setting.imagination
+    inputs = feature_count(imagination.scaler, imagination.starts.shape[1])
+    shapes = (inputs, *setting.widths), setting.sizes
+    return _begin(setting.recorded, setting.rates, shapes, _fold(key, 0))
+
+
+def advance(
+    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
+) -> tuple[Training, int]:
+    """Some updates more, after a rollout if an epoch begins; `done` counts the updates so far.
+
+    The old training state is used up. On a GPU this is an epoch, on a CPU a second or two.
+    """
+    sizes = setting.sizes
+    number, first = divmod(done, sizes.every)
+    k_epoch = _fold(key, number + 1)
+    if first == 0:
+        training = _refresh((setting, k_epoch, jnp.asarray(number)), training)
+    count = min(_chunk(sizes.every), sizes.every - first)
+    fixed = setting.rates, setting.real, k_epoch, jnp.asarray(number), jnp.asarray(first)
+    return _improve(fixed, training, sizes, count), done + count
+
+
+def epoch(
+    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
+) -> tuple[Training, int, Info]:
+    """The rest of an epoch, and what a human reads about it."""
+    training, done = advance(training, setting, done, key=key)
+    while done % setting.sizes.every:
+        training, done = advance(training, setting, done, key=key)
+    return training, done, jax.tree.map(np.asarray, training.tally)
+
+
+def finish(training: Training, setting: Setting) -> Policy:
+    """The policy as it is; its leaves lead with the seeds if there are several."""
+    scaler, config = setting.imagination.scaler, setting.imagination.config
+
+    def policy(learner: Learner) -> Policy:
+        learned = LearnedPolicy(scaler, learner.actor)
+        return Constrained(learned, config.clinical) if config.constrained else learned
+
+    several = training.learner.log_temperature.ndim > 0
+    return jax.vmap(policy)(training.learner) if several else policy(training.learner)
+
+
+def _fold(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
+    return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
+
+
+def _chunk(every: int) -> int:
+    """Updates of one call; it does not change the result."""
+    if jax.default_backend() != "cpu":
+        return every
+    return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
+
+
+@eqx.filter_jit
+def _begin(recorded, rates: Rates, shapes, key) -> Training:
+    (inputs, *widths), sizes = shapes
+    ring = jnp.zeros((sizes.kept * sizes.rollout, recorded.shape[1]))
+
+    def one(key):
+        learner = begin_learner(inputs, tuple(widths), rates, key=key)
+        tally = {name: jnp.zeros(()) for name in NUMBERS} | {"levels": jnp.zeros(len(LEVELS))}
+        return Training(learner, jnp.concatenate([recorded, ring]), tally)
+
+    return jax.vmap(one)(key) if key.ndim else one(key)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _refresh(fixed, training: Training) -> Training:
+    """Roll the policy out and put the rows into the ring."""
+    setting, key, number = fixed
+    sizes = setting.sizes
+    place = sizes.recorded + number % sizes.kept * sizes.rollout
+
+    def play(x):
+        return imagine(x[0].actor, setting.imagination, key=jr.split(x[1])[0])
+
+    def put(training, rows, info):
+        pool = jax.lax.dynamic_update_slice(training.pool, rows, (place, 0))
+        tally = {name: jnp.zeros_like(x) for name, x in training.tally.items()}
+        return Training(training.learner, pool, tally | info)
+
+    if not key.ndim:
+        return put(training, *play((training.learner, key)))
+    seeds = (training.learner, key)
+    rows, info = jax.lax.map(play, seeds, batch_size=min(SEEDS, len(key)))
+    return jax.vmap(put)(training, rows, info)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _improve(fixed, training: Training, sizes: Sizes, count: int) -> Training:
+    """Update on batches of the pool; the same program for every method."""
+    rates, real, key, number, first = fixed
+
+    def one(training, key):
+        table = _draw(sizes, real, number, key=jr.split(key)[1])
+        batches = jax.lax.dynamic_slice_in_dim(table, first, count)
+
+        def step(learner, index):
+            return update(learner, unpack(training.pool[index]), rates)
+
+        learner, infos = jax.lax.scan(step, training.learner, batches)
+        sums = {name: jnp.sum(x) / sizes.every for name, x in infos.items()}
+        tally = {name: x + sums.get(name, 0.0) for name, x in training.tally.items()}
+        return Training(learner, training.pool, tally)
+
+    return jax.vmap(one)(training, key) if key.ndim else one(training, key)
+
+
+def _draw(sizes: Sizes, real, number, *, key: PRNGKeyArray) -> Int[Array, "updates batch"]:
+    """Rows of the pool for every batch of an epoch: recorded ones, then imagined ones."""
+    k_real, k_imagined = jr.split(key)
+    shape = sizes.every, sizes.batch
+    filled = jnp.minimum(number + 1, sizes.kept) * sizes.rollout
+    recorded = jr.randint(k_real, shape, 0, sizes.recorded)
+    imagined = sizes.recorded + jr.randint(k_imagined, shape, 0, filled)
+    return jnp.where(jnp.arange(sizes.batch)[None] < real, recorded, imagined)

@@ -1,0 +1,122 @@
+"""Discrete SAC against exact soft value iteration, and what one update may and may not do."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from stepdown.policies.sac import (
+    Batch,
+    SACConfig,
+    begin_learner,
+    make_rates,
+    pack,
+    unpack,
+    update,
+)
+
+STATES, DISCOUNT, TEMPERATURE = 4, 0.7, 0.2
+CONFIG = SACConfig(discount=DISCOUNT, learning_rate=3e-3, target_rate=0.05, temperature=TEMPERATURE)
+
+
+def small_mdp():
+    """Rewards (4, 8) and, for every pair, two next states that are equally likely."""
+    draw = np.random.default_rng(0)
+    return draw.normal(size=(STATES, 8)), draw.integers(STATES, size=(STATES, 8, 2))
+
+
+def all_decisions(reward, following, allowed=None) -> Batch:
+    """Every pair of state and level with both of its next states, states as unit vectors."""
+    state, choice, branch = (x.ravel() for x in np.indices((STATES, 8, 2)))
+    later = following[state, choice, branch]
+    allowed = np.ones((STATES, 8), bool) if allowed is None else allowed
+    return Batch(
+        now=jnp.eye(STATES)[state],
+        later=jnp.eye(STATES)[later],
+        choice=jnp.asarray(choice),
+        reward=jnp.asarray(reward[state, choice], jnp.float32),
+        allowed=jnp.asarray(allowed[state]),
+        allowed_later=jnp.asarray(allowed[later]),
+    )
+
+
+def soft_value_iteration(reward, following, allowed):
+    """Textbook: Q = r + discount E[T log sum exp Q/T] over the allowed levels."""
+    values = weights = total = np.zeros((STATES, 8))
+    for _ in range(200):
+        weights = np.where(allowed, values / TEMPERATURE, -np.inf)
+        total = np.asarray(logsumexp(weights, axis=1, keepdims=True))
+        values = reward + DISCOUNT * (TEMPERATURE * total[:, 0])[following].mean(-1)
+    return values, np.exp(weights - total)
+
+
+@jax.jit
+def learn(batch: Batch, key):
+    rates = make_rates(CONFIG, fixed_temperature=True)
+    learner = begin_learner(STATES, (64, 64), rates, key=key)
+    learner, _ = jax.lax.scan(lambda now, _: update(now, batch, rates), learner, length=3000)
+    outputs = jax.vmap(lambda network: jax.vmap(network)(jnp.eye(STATES)))(learner.networks)
+    return outputs[0], outputs[1:], learner.log_temperature
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_values_and_policy_are_those_of_soft_value_iteration(limited):
+    reward, following = small_mdp()
+    allowed = np.ones((STATES, 8), bool)
+    allowed[:, 5:] = not limited
+    weights, critics, log_temperature = learn(all_decisions(reward, following, allowed), jr.key(0))
+    values, policy = soft_value_iteration(reward, following, allowed)
+    np.testing.assert_allclose(critics[0], values, atol=0.05)
+    np.testing.assert_allclose(critics[1], values, atol=0.05)
+    shown = jax.nn.softmax(jnp.where(allowed, weights, -jnp.inf))
+    np.testing.assert_allclose(shown, policy, atol=0.05)
+    assert np.exp(log_temperature) == pytest.approx(TEMPERATURE)
+
+
+@pytest.fixture(scope="module")
+def one_update():
+    batch = all_decisions(*small_mdp())
+    rates = make_rates(CONFIG)
+    before = begin_learner(STATES, (64, 64), rates, key=jr.key(1))
+    return before, *jax.jit(update)(before, batch, rates)
+
+
+def test_both_critics_and_the_actor_move(one_update):
+    before, after, _ = one_update
+    for old, new in zip(before.networks.weights, after.networks.weights, strict=True):
+        moved = np.abs(np.asarray(new - old)).max((1, 2))
+        assert moved.shape == (3,)
+        assert (moved > 1e-4).all()
+
+
+def test_targets_lag_behind_the_critics(one_update):
+    before, after, _ = one_update
+    for old, slow, fast in zip(
+        before.targets.weights, after.targets.weights, after.networks.weights, strict=True
+    ):
+        np.testing.assert_allclose(slow, 0.95 * old + 0.05 * fast[1:], atol=1e-6)
+        assert np.abs(slow - fast[1:]).max() > 1e-4
+
+
+def test_temperature_falls_while_the_policy_is_too_random(one_update):
+    before, after, info = one_update
+    assert info["entropy"] > 0.1 * np.log(8)  # the first policy is nearly uniform
+    assert after.log_temperature < before.log_temperature
+
+
+def test_packed_rows_give_back_the_decisions():
+    allowed = np.random.default_rng(1).random((STATES, 8)) < 0.5
+    batch = all_decisions(*small_mdp(), allowed)
+    again = unpack(pack(batch))
+    for name in ("now", "later", "choice", "reward", "allowed", "allowed_later"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(batch, name))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"discount": 1.1}, {"entropy_share": -0.1}, {"learning_rate": 0.0}]
+)
+def test_impossible_numbers_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected a"):
+        SACConfig(**wrong)
