@@ -21,10 +21,10 @@ DIFFERENCES = ("mae", "mae_z", "mae_map", "mae_changing", "crps", "crps_z")
 def main() -> None:
     """Fill every table whose numbers are there."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, make in TABLES.items():
-        file = DATA / f"{name}.json"
-        if file.is_file():
-            page = fill(page, name, make(json.loads(file.read_text(encoding="utf-8"))))
+    for name, (file, make) in TABLES.items():
+        if (DATA / file).is_file():
+            found = json.loads((DATA / file).read_text(encoding="utf-8"))
+            page = fill(page, name, make(found))
     PAGE.write_text(page, encoding="utf-8")
 
 
@@ -139,12 +139,12 @@ def _about(found: dict[str, Any]) -> str:
 
 
 TABLES = {
-    "twins": twins,
-    "growth": growth,
-    "fresh": fresh,
-    "levels": levels,
-    "settings": settings,
-    "guardians": guardians,
+    "twins": ("twins.json", twins),
+    "growth": ("twins.json", growth),
+    "fresh": ("fresh.json", fresh),
+    "levels": ("levels.json", levels),
+    "settings": ("settings.json", settings),
+    "guardians": ("guardians.json", guardians),
 }
 
 if __name__ == "__main__":

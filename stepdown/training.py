@@ -26,7 +26,7 @@ CHUNK = 1024  # held-out rows scored at a time
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How a model is fitted; defaults are the paper's (App. D)."""
+    """How a model is fitted; the learning rate is the paper's (App. E)."""
 
     epochs: int = 50
     batch: int = 64

@@ -18,7 +18,7 @@ BAND50, BAND90 = 0.50, 0.90
 def crps(
     draws: Float[Array, " draws *shape"], truth: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """E|x − y| − ½ E|x − x′| in the unit of the signal; lower is better (App. D).
+    """E|x − y| − ½ E|x − x′| in the unit of the signal; lower is better (App. E).
 
     x and x′ are two different draws, which makes the estimate unbiased ("fair"): it rates the
     forecaster, not the number of draws. All pairs are summed; at 50 draws this is five times

@@ -48,7 +48,7 @@ class Forecaster(Protocol):
 
 @dataclass(frozen=True)
 class ForecastConfig:
-    """How forecasts are scored; defaults are the paper's (App. D)."""
+    """How forecasts are scored; defaults are the paper's (App. E)."""
 
     draws: int = 50
     trend: float = 2.0  # mmHg per 10 min; MAP rises or falls from here on

@@ -1,4 +1,4 @@
-"""How errors grow when a forecaster goes on from its own forecasts (App. D, error accumulation).
+"""How errors grow when a forecaster goes on from its own forecasts (App. E, error accumulation).
 
 From recorded hours with enough recorded hours behind them, the recorded levels are played in the
 forecaster, draw by draw, and held against what was recorded.

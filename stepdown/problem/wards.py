@@ -129,7 +129,6 @@ class CarryForward(eqx.Module):
         row = row.at[CURRENT].add(power).at[SPEED].multiply(speed)
         return jnp.broadcast_to(row, state.shape)
 
-
     def _in_force(self, sample: Float[Array, " 13"]) -> Int[Array, ""]:
         """The level whose speed a sample shows, or the state's own where no speed comes near."""
         stated = jnp.round(sample[LEVEL]).astype(int)

@@ -56,7 +56,12 @@ class CalibratedConfig:
         check_dropout(self.dropout)
 
 
-SMALL_CALIBRATED = CalibratedConfig(members=3, width=128, depth=2)  # a minute on two cores
+SMALL_CALIBRATED = CalibratedConfig(  # a minute on two cores
+    members=3,
+    width=128,
+    depth=2,
+    fit=FitConfig(epochs=20, batch=256, patience=8, decay=True, weight_decay=0.1),
+)
 
 
 class Member(eqx.Module):

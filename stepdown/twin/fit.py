@@ -73,7 +73,9 @@ class TwinConfig:
 
 
 # Minutes on two cores.
-SMALL_TWIN = TwinConfig(transformer=SMALL_TRANSFORMER, calibrated=SMALL_CALIBRATED)
+SMALL_TWIN = TwinConfig(
+    transformer=SMALL_TRANSFORMER, calibrated=SMALL_CALIBRATED, fit=FitConfig(epochs=12)
+)
 
 
 class Twin(eqx.Module):

@@ -194,6 +194,15 @@ def test_carrying_forward_repeats_the_patient_and_moves_the_pump():
     assert np.all(high[0, np.array(moved)] > low[0, np.array(moved)])
 
 
+def test_the_level_of_the_last_sample_is_read_off_its_speed():
+    profile = load_profile("cp")
+    state = jnp.full((6, 13), 70.0).at[:, FLOW].set(3.0).at[:, CURRENT].set(500.0)
+    state = state.at[:, SPEED].set(profile.speed[5 - 2]).at[:, LEVEL].set(6.0)  # P5 runs, mean P6
+    assert np.allclose(CarryForward(profile)(state, jnp.asarray(5))[:, :12], state[:, :12])
+    odd = state.at[:, SPEED].mul(1.03)  # no level's speed: the stated one holds
+    assert np.allclose(CarryForward(profile)(odd, jnp.asarray(6))[:, :12], odd[:, :12])
+
+
 def test_absent_signals_have_no_place_in_the_observation():
     states = simulated_ward().states.at[:, :, TAU].set(jnp.nan)
     env = make_twin(states=states)

@@ -113,6 +113,15 @@ def test_half_hourly_windows_slide():
     assert np.array_equal(hours.next_state[..., CURRENT], hours.state[..., CURRENT] + 6)
 
 
+def test_windows_of_another_length_follow_one_another():
+    rows = make_transitions(ward(), HoursConfig(stride=120.0, window=120.0))
+    assert rows.state.shape == (3 * 2, 12, 13)  # 40 samples hold two pairs of two hours each
+    counted = np.asarray(jnp.concatenate([rows.state, rows.next_state], 1))[..., CURRENT]
+    assert np.array_equal(counted[0], 300.0 + np.arange(24))
+    with pytest.raises(ValueError, match="window: expected at least 6 samples, got 3"):
+        make_transitions(ward(), HoursConfig(window=30.0))
+
+
 # ── gaps ─────────────────────────────────────────────────────────────────────────────────────────
 
 runs = st.lists(st.tuples(st.integers(0, 1), st.integers(0, STEPS), st.integers(2, 9)), max_size=6)
