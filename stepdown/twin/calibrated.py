@@ -5,8 +5,10 @@ likelihood: its center is the median, which is what an absolute error rewards). 
 forecast joins what the members expect and how far they disagree. A draw adds one whole hour of
 scaled errors that the ensemble made on a select patient, so that samples and signals err
 together, extremes are as frequent as they are, and bands cover what they claim. Errors are drawn
-among hours in which the level moved the same way: a change of level inside the hour is a rare,
-large error of its own kind.
+among hours in which the level moved the same way.
+
+It learns from hours through which the chosen level was held, as a decision is; recorded hours with
+a change inside would teach it that the pump may answer half an hour late.
 """
 
 from collections.abc import Callable

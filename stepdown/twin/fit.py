@@ -1,7 +1,8 @@
 """One twin for every network: physical units around z-scores, and one way of fitting them all.
 
 A twin is fitted to train patients; the epoch that forecasts select patients best is kept. The
-level column of a forecast is the chosen level, and signals that the scale does not know are NaN.
+level column of a forecast is the chosen level, signals that the scale does not know are NaN, and
+nothing leaves the range in which a value can be a measurement.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Transitions
 from stepdown.patients.pump import load_profile, profile_names
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.problem.wards import CarryForward
+from stepdown.problem.wards import RANGES, CarryForward
 from stepdown.signals import LEVEL, LEVELS, NAMES
 from stepdown.training import FitConfig, fit, member, stack
 from stepdown.twin.baselines import MLP, MLPConfig, NeuralProcess, ProcessConfig, Residuals
@@ -120,7 +121,8 @@ class Twin(eqx.Module):
         score = level_score(level)
         hour = self.base_scores(state, level) + self.network.decode(latent, score, key=key)
         whole = jnp.concatenate([hour, jnp.full((self.steps, 1), score)], axis=1)
-        return self.scaler.to_units(whole).at[:, LEVEL].set(level.astype(float))
+        state = jnp.clip(self.scaler.to_units(whole), RANGES[None, :, 0], RANGES[None, :, 1])
+        return state.at[:, LEVEL].set(level.astype(float))
 
 
 def fit_twin(
@@ -152,6 +154,10 @@ def fit_twins(
     steps = train.state.shape[-2]
     pairs = jax.vmap(jr.split)(keys)
     made = [make_twin(scaler, steps, config, key=k) for k in pairs[:, 0]]
+    if (
+        config.model == "best"
+    ):  # a decision is held for its hour, so hours that changed are no lesson
+        train, select = _held(train), _held(select)
     rows = twin_rows(made[0], train), twin_rows(made[0], select)
     if config.model == "persistence":
         made, info = [_remember(made[0], rows[0], config.errors, k) for k in pairs[:, 1]], {}
@@ -167,6 +173,12 @@ def fit_twins(
         made = [replace(twin, network=x) for twin, x in zip(made, networks, strict=True)]
     errors = [_select_error(twin.network, rows[1]) for twin in made]
     return made, info | {"select_mse": np.asarray(errors)}
+
+
+def _held(hours: Transitions) -> Transitions:
+    """The hours through which the chosen level was held."""
+    kept = np.flatnonzero(~np.asarray(hours.changed))
+    return jax.tree.map(lambda x: x[kept], hours)
 
 
 def make_twin(scaler: Scaler, steps: int, config: TwinConfig, *, key: PRNGKeyArray) -> Twin:
