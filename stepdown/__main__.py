@@ -1,7 +1,8 @@
 """The command line: words to a typed config, a config to its verb, errors to one sentence.
 
 Exit codes: 0 done, 1 the doctor found something that needs action, 2 wrong input (options,
-folders, mapping files), 65 a recording that cannot be read, 130 interrupted.
+folders, mapping files), 65 a recording that cannot be read, 130 interrupted,
+143 stopped by SIGTERM (`train`, which goes on when it is started again).
 """
 
 import contextlib
@@ -23,8 +24,20 @@ from stepdown.experiment import RunConfig, RunPreset, SimulateConfig, run, simul
 from stepdown.records.limits import RecordingError
 from stepdown.report.checkup import DoctorConfig, doctor
 from stepdown.report.exported import ExportConfig, export
+from stepdown.report.guardians import (
+    GuardianFitConfig,
+    GuardianScoreConfig,
+    GuardianSearchConfig,
+    fit_and_save_guardian,
+    score_guardians,
+    search,
+)
 from stepdown.report.imported import ImportCommand, import_recordings
+from stepdown.report.recipes import Method
 from stepdown.report.scores import ScoreConfig, score
+from stepdown.report.searching import SearchConfig, search_policies
+from stepdown.report.training import TrainConfig, train
+from stepdown.report.twins import TwinFitConfig, TwinScoreConfig, fit_and_save, score_twins
 
 WRONG_INPUT, UNREADABLE, INTERRUPTED = 2, 65, 130
 
@@ -64,6 +77,20 @@ class _Import(ImportCommand):
     file: tyro.conf.Positional[Path]  # recording, or folder of recordings
 
 
+@dataclass(frozen=True)
+class _Train(TrainConfig):
+    """Train policies on the train patients of a cohort or data set."""
+
+    method: tyro.conf.Positional[Method]  # how to learn
+
+
+@dataclass(frozen=True)
+class _Search(SearchConfig):
+    """Try a method's six settings on select patients, judged by the twin."""
+
+    method: tyro.conf.Positional[Method]  # how to learn
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "simulate": (SimulateConfig, simulate),
     "run": (_Run, run),
@@ -71,6 +98,13 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "score": (_Score, score),
     "export": (_Export, export),
     "doctor": (_Doctor, doctor),
+    "twin fit": (TwinFitConfig, fit_and_save),
+    "twin score": (TwinScoreConfig, score_twins),
+    "guardian fit": (GuardianFitConfig, fit_and_save_guardian),
+    "guardian score": (GuardianScoreConfig, score_guardians),
+    "guardian search": (GuardianSearchConfig, search),
+    "train": (_Train, train),
+    "search": (_Search, search_policies),
 }
 
 
@@ -94,13 +128,9 @@ def _dispatch(words: list[str]) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print(_overview())
         return 0
-    if not words or words[0] not in COMMANDS:
-        got = repr(words[0]) if words else "nothing"
-        raise ValueError(
-            f"expected a command ({', '.join(COMMANDS)}), got {got}.\n\nSee stepdown --help."
-        )
-    config_type, verb = COMMANDS[words[0]]
-    config = _parse(config_type, f"stepdown {words[0]}", words[1:])
+    name, options = _command(words)
+    config_type, verb = COMMANDS[name]
+    config = _parse(config_type, f"stepdown {name}", options)
     if config is None:
         return 0  # help was asked for and printed
     _keep_compiled_programs()
@@ -108,9 +138,21 @@ def _dispatch(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _command(words: list[str]) -> tuple[str, list[str]]:
+    """The command that the words begin with, such as `score` or `twin fit`, and the rest."""
+    for length in (2, 1):
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return name, words[length:]
+    family = [name for name in COMMANDS if words and name.split()[:-1] == words[:1]]
+    got = repr(" ".join(words[: 2 if family else 1])) if words else "nothing"
+    raise ValueError(
+        f"expected a command ({', '.join(family or COMMANDS)}), got {got}.\n\nSee stepdown --help."
+    )
+
+
 def _overview() -> str:
     """Help for the command itself; each command prints its own."""
-    commands = "\n".join(f"  {name:10s}{config.__doc__}" for name, (config, _) in COMMANDS.items())
+    commands = "\n".join(f"  {name:16s}{config.__doc__}" for name, (config, _) in COMMANDS.items())
     return f"""usage: stepdown COMMAND [OPTIONS]
 
 Careful weaning from a micro-axial heart pump, studied on simulated patients.

@@ -90,7 +90,9 @@ def fit(
     curves = []
     for number in range(config.epochs):
         keys = jax.vmap(jr.fold_in, (0, None))(own, number)
-        now, info = _epoch(now, keys, jnp.asarray(number), train, held, (loss, rest, config))
+        now, info = _epoch(
+            now, keys, jnp.asarray(number, jnp.int32), train, held, (loss, rest, config)
+        )
         curves.append(jax.tree.map(np.asarray, info))
         watch((number + 1) / config.epochs)
         if np.all(number - np.asarray(now.best_epoch) >= config.patience):
@@ -124,8 +126,8 @@ def _matrices(model: PyTree) -> PyTree:
 
 
 def _begin(model, optimizer) -> Progress:
-    worst = jnp.asarray(jnp.inf)
-    return Progress(model, optimizer.init(model), model, worst, jnp.zeros((), int))
+    worst = jnp.asarray(jnp.inf, jnp.float32)
+    return Progress(model, optimizer.init(model), model, worst, jnp.zeros((), jnp.int32))
 
 
 @eqx.filter_jit

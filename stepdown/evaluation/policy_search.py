@@ -49,7 +49,7 @@ TRIALS: dict[str, tuple[Changes, ...]] = {
     "mopo": ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 0.35, 0.75))),
     "disagreement": ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 1.0, 2.0))),
     "cormpo": ({}, *_grid(penalty_weight=(0.005, 0.02, 0.04, 0.12, 0.15))),
-    "svr": ({}, *_grid(weight=(0.01, 1.0), support=(0.003, 0.01)), {"support": 0.03}),
+    "svr": ({}, *_grid(weight=(0.1, 3.0), support=(0.003, 0.03)), {"support": 0.03}),
 }
 
 

@@ -1,0 +1,167 @@
+"""Policies, ensembles and half-done trainings on disk: whole or not at all, and without pickles.
+
+A training is saved under the number of updates that it has done, beside the one before, which goes
+only when the new one is on the disk. Whatever moment a machine stops at, the newest whole one is
+there, and the training goes on from it to the same result.
+"""
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from stepdown.artifacts import ArtifactError, load_config, load_module, save_module
+from stepdown.handover import Policy
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.ensemble import Ensemble, EnsembleConfig, Member
+from stepdown.policies.networks import LearnedPolicy, Network, feature_count, make_network
+from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.problem.scaling import Scaler
+from stepdown.signals import LEVEL, LEVELS, STEPS
+
+POLICY, ENSEMBLE, TRAINING = "policy", "ensemble", "training state"
+AT = "at-"  # folders of half-done trainings, by updates
+
+Tree = TypeVar("Tree")
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """What must be known to rebuild a learned policy before its numbers are read."""
+
+    method: str
+    widths: tuple[int, ...]
+    present: tuple[int, ...]  # columns of the signals in use
+    steps: int = STEPS  # samples of a state
+    constrained: bool = False
+    clinical: ClinicalConfig = PAPER  # limits of the constraint
+
+    @property
+    def policy(self) -> Policy:
+        """A policy of the right shapes and any content."""
+        scaler = Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), self.present)
+        sizes = (feature_count(scaler, self.steps), *self.widths, len(LEVELS))
+        learned = LearnedPolicy(scaler, make_network(sizes, key=jr.key(0)))
+        return Constrained(learned, self.clinical) if self.constrained else learned
+
+
+def save_policy(path: Path, policy: Policy, method: str, *, seed: int | None = None) -> None:
+    """Save a learned policy, constrained or not."""
+    inner = policy.policy if isinstance(policy, Constrained) else policy
+    if not isinstance(policy, eqx.Module) or not isinstance(inner, LearnedPolicy):
+        raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
+    weights, present = inner.network.weights, inner.scaler.present
+    about = SavedPolicy(
+        method=method,
+        widths=tuple(weight.shape[1] for weight in weights[:-1]),
+        present=present,
+        steps=(weights[0].shape[0] - 1) // len(present),
+        constrained=isinstance(policy, Constrained),
+        clinical=policy.config if isinstance(policy, Constrained) else PAPER,
+    )
+    save_module(path, policy, config=about, kind=POLICY, seed=seed)
+
+
+def load_policy(path: Path) -> tuple[Policy, SavedPolicy]:
+    """A saved policy and what it says about itself."""
+    about = load_config(path, SavedPolicy, kind=POLICY)
+    return load_module(path, eqx.filter_eval_shape(lambda: about.policy), kind=POLICY), about
+
+
+@dataclass(frozen=True)
+class SavedEnsemble:
+    """What must be known to rebuild an ensemble."""
+
+    config: EnsembleConfig
+    present: tuple[int, ...]
+    steps: int
+
+
+def save_ensemble(
+    path: Path, ensemble: Ensemble, config: EnsembleConfig, *, seed: int | None = None
+) -> None:
+    """Save an ensemble with the config that it was fitted with."""
+    present = ensemble.scaler.present
+    about = SavedEnsemble(config, present, len(ensemble.factor) // len(present))
+    save_module(path, ensemble, config=about, kind=ENSEMBLE, seed=seed)
+
+
+def load_ensemble(path: Path) -> tuple[Ensemble, SavedEnsemble]:
+    """A saved ensemble and what it says about itself."""
+    about = load_config(path, SavedEnsemble, kind=ENSEMBLE)
+    return load_module(path, eqx.filter_eval_shape(_blank, about), kind=ENSEMBLE), about
+
+
+def _blank(about: SavedEnsemble) -> Ensemble:
+    """An ensemble of the right shapes and any content."""
+    config, scaler = about.config, Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), about.present)
+    outputs = about.steps * len(about.present)
+    inputs = feature_count(scaler, about.steps) + 1
+    sizes = (inputs, *[config.width] * config.depth, 2 * outputs)
+    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    weights = tuple(jnp.zeros((config.members, *pair)) for pair in pairs)
+    biases = tuple(jnp.zeros((config.members, size)) for size in sizes[1:])
+    bounds = jnp.zeros((config.members, outputs))
+    members = Member(Network(weights, biases, jax.nn.swish), bounds, bounds)
+    elites = jnp.asarray(np.arange(config.elites))
+    return Ensemble(scaler, members, elites, jnp.zeros((outputs, outputs)))
+
+
+@dataclass(frozen=True)
+class Done:
+    """How far a training is."""
+
+    updates: int
+
+
+def save_training(folder: Path, training: eqx.Module, done: int) -> None:
+    """Save a half-done training, then forget the ones before it."""
+    older = _saved(folder)
+    if done in older:
+        return
+    save_module(folder / f"{AT}{done}", training, config=Done(done), kind=TRAINING)
+    for number in older:
+        shutil.rmtree(folder / f"{AT}{number}", ignore_errors=True)
+
+
+def load_training(folder: Path, like: Tree) -> tuple[Tree, int] | None:
+    """The newest half-done training and its updates, or None where nothing was saved.
+
+    `like` has the shapes of the training; it may come from `eqx.filter_eval_shape`.
+    """
+    saved = _saved(folder)
+    if not saved:
+        return None
+    path = folder / f"{AT}{saved[-1]}"
+    done = load_config(path, Done, kind=TRAINING).updates
+    if done != saved[-1]:
+        raise ArtifactError(f"{path}: expected {saved[-1]} updates, got {done}; remove the folder.")
+    return load_module(path, like, kind=TRAINING, finite=False), done
+
+
+def forget_training(folder: Path) -> None:
+    """Remove a half-done training, and what an interrupted save has left."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what interrupted saves have left beside saved folders; such names begin with a dot."""
+    for left in folder.glob(".*"):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _saved(folder: Path) -> list[int]:
+    """Updates of the saved trainings, ascending."""
+    found = []
+    for path in folder.glob(f"{AT}*"):
+        with contextlib.suppress(ValueError):
+            found.append(int(path.name.removeprefix(AT)))
+    return sorted(found)

@@ -1,0 +1,273 @@
+"""Supported value regularization: values outside the clinicians' support are pushed to the worst.
+
+Reading (Mao et al., 2023). Their operator leaves the Bellman backup as it is where the behavior
+policy has support, and gives every other level the least return possible, Q_min = r_min / (1 -
+discount). They reach the second part with an importance weight, E_u[(Q - Q_min)²] minus
+E_beta[u / beta (Q - Q_min)²], because their actions are continuous and the support cannot be
+summed over. With eight levels it can: the mean of (Q - Q_min)² over the levels whose estimated
+probability lies below a threshold is the same quantity without its variance. u is uniform, so no
+level is left to chance. beta is estimated by behavior cloning, r_min is the least recorded reward.
+
+All else is the actor-critic of the other methods (sac.py) on recorded rows alone, so a difference
+in a table is a difference in the idea. The loop comes in the pieces of model_based.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from stepdown.handover import Policy, Transitions
+from stepdown.policies.bc import BCConfig, check_pair, train_bc
+from stepdown.policies.constraint import Constrained, allowed_levels
+from stepdown.policies.networks import LearnedPolicy, Network, feature_count, features, level_index
+from stepdown.policies.sac import (
+    ACTIONS,
+    Batch,
+    Learner,
+    Rates,
+    SACConfig,
+    begin_learner,
+    make_rates,
+    pack,
+    unpack,
+    update,
+)
+from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
+from stepdown.problem.scaling import Scaler
+
+CHUNK = 250  # updates in one call on a CPU: one or two seconds
+NUMBERS = ("critic_loss", "entropy", "value", "temperature")
+
+Info = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class SVRConfig:
+    """One training; beside the two of SVR, numbers are those of ModelBasedConfig."""
+
+    updates: int = 30_000
+    report_every: int = 1000  # updates; one epoch
+    batch: int = 256
+    widths: tuple[int, ...] = (256, 256)
+    support: float = 0.01  # levels that are less probable lie outside
+    weight: float = 1.0  # of the regularization
+    jump_weight: float = 0.0  # lambda 1 of the shaped reward
+    weaning_weight: float = 0.0  # lambda 2
+    constrained: bool = False  # to the allowed levels (constraint.py)
+    clinical: ClinicalConfig = PAPER
+    sac: SACConfig = SACConfig()
+    behavior: BCConfig = field(default_factory=BCConfig)
+
+    def __post_init__(self):
+        if min(self.updates, self.report_every, self.batch, *self.widths) < 1:
+            raise ValueError(
+                "expected updates, report_every, batch and widths of at least 1, got "
+                f"{self.updates}, {self.report_every}, {self.batch} and {self.widths}."
+            )
+        if self.updates % self.report_every:
+            raise ValueError(
+                f"expected whole epochs, got {self.updates} updates in epochs of "
+                f"{self.report_every}. Change one of them."
+            )
+        if not 0 <= self.support < 1 or not self.weight >= 0 or not self.sac.discount < 1:
+            raise ValueError(
+                "expected a support below 1, a weight of at least 0 and a discount below 1, got "
+                f"{self.support:g}, {self.weight:g} and {self.sac.discount:g}."
+            )
+
+
+class SupportTerm(eqx.Module):
+    """The regularization, as `sac.update` takes it."""
+
+    behavior: Network  # log-weights of the levels, from features
+    threshold: Float[Array, ""]  # of the behavior's probability
+    worst: Float[Array, ""]  # Q_min
+    weight: Float[Array, ""]
+
+    def __call__(self, critics: Float[Array, "2 n 8"], batch: Batch) -> Float[Array, ""]:
+        """Weight times the mean of (Q - Q_min)² outside the support, summed over the critics."""
+        likely = jax.nn.softmax(jax.vmap(self.behavior)(batch.now))
+        outside = (likely < self.threshold)[None]
+        cost = jnp.where(outside, (critics - self.worst) ** 2, 0.0)
+        return 0.5 * self.weight * jnp.mean(jnp.sum(jnp.mean(cost, axis=-1), axis=0))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that shape the programs."""
+
+    every: int  # updates of an epoch
+    batch: int
+
+
+class Setting(eqx.Module):
+    """Everything that stays as it is during a training."""
+
+    recorded: Float[Array, "recorded columns"]  # packed rows (sac.py)
+    term: SupportTerm
+    scaler: Scaler
+    rates: Rates
+    inputs: int = eqx.field(static=True)
+    config: SVRConfig = eqx.field(static=True)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of an epoch and a batch."""
+        return Sizes(self.config.report_every, self.config.batch)
+
+
+class Training(eqx.Module):
+    """Everything that a training changes."""
+
+    learner: Learner
+    tally: dict[str, Array]  # means over the epoch so far
+
+
+def train_svr(
+    hours: Transitions,
+    select: Transitions,
+    config: SVRConfig = SVRConfig(),  # noqa: B008 (frozen)
+    *,
+    key: PRNGKeyArray,
+    watch: Callable[[Info], None] = lambda info: None,
+) -> tuple[Policy, Info]:
+    """Clone the behavior, then train a policy; `info` holds a row per epoch."""
+    k_behavior, k_train = jr.split(key)
+    behavior, _ = train_bc(hours, select, config.behavior, key=k_behavior)
+    setting = prepare(hours, select, behavior, config)
+    training, done, curves = begin(setting, key=k_train), 0, []
+    while done < config.updates:
+        training, done = advance(training, setting, done, key=k_train)
+        if done % config.report_every == 0:
+            curves.append(jax.tree.map(np.asarray, training.tally))
+            watch(curves[-1])
+    joined = {name: np.stack([info[name] for info in curves]) for name in curves[0]}
+    return finish(training, setting), joined
+
+
+def prepare(
+    hours: Transitions, select: Transitions, behavior: LearnedPolicy, config: SVRConfig
+) -> Setting:
+    """Check the records and lay them out for the device."""
+    scaler = check_pair(hours, select)
+    if scaler.present != behavior.scaler.present:
+        raise ValueError(
+            "expected a behavior policy of the same signals, got another. Clone the same records."
+        )
+    batch = _recorded(hours, behavior.scaler, config)
+    worst = jnp.min(batch.reward) / (1.0 - config.sac.discount)
+    numbers = (jnp.asarray(x, jnp.float32) for x in (config.support, worst, config.weight))
+    return Setting(
+        recorded=pack(batch),
+        term=SupportTerm(behavior.network, *numbers),
+        scaler=behavior.scaler,
+        rates=make_rates(config.sac),
+        inputs=feature_count(behavior.scaler, hours.state.shape[1]),
+        config=config,
+    )
+
+
+def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
+    """Fresh networks, as they are before the first update."""
+    return _begin(setting, _fold(key, 0))
+
+
+def advance(
+    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
+) -> tuple[Training, int]:
+    """Some updates more; `done` counts the updates so far. The old state is used up."""
+    every = setting.sizes.every
+    number, first = divmod(done, every)
+    count = min(_chunk(every), every - first)
+    fixed = setting, _fold(key, number + 1), jnp.asarray(first)
+    return _improve(fixed, training, count), done + count
+
+
+def finish(training: Training, setting: Setting) -> Policy:
+    """The policy as it is; its leaves lead with the seeds if there are several."""
+    config = setting.config
+
+    def policy(learner: Learner) -> Policy:
+        learned = LearnedPolicy(setting.scaler, learner.actor)
+        return Constrained(learned, config.clinical) if config.constrained else learned
+
+    several = training.learner.log_temperature.ndim > 0
+    return jax.vmap(policy)(training.learner) if several else policy(training.learner)
+
+
+@eqx.filter_jit
+def _recorded(hours: Transitions, scaler: Scaler, config: SVRConfig) -> Batch:
+    """Recorded decisions with the recorded physiological reward, shaped."""
+
+    def shaping(state, level, later):
+        weights = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
+        shaped = shaped_reward(state, level, later, **weights, config=config.clinical)
+        return shaped - normalized_reward(later, config.clinical)
+
+    def allowed(states):
+        if not config.constrained:
+            return jnp.ones((len(states), ACTIONS), bool)
+        return jax.vmap(lambda state: allowed_levels(state, config.clinical))(states)
+
+    def seen(states):
+        return jax.vmap(lambda state: features(scaler, state))(states)
+
+    extra = jax.vmap(shaping)(hours.state, hours.level, hours.next_state)
+    return Batch(
+        now=seen(hours.state),
+        later=seen(hours.next_state),
+        choice=level_index(hours.level),
+        reward=hours.unshaped + extra,
+        allowed=allowed(hours.state),
+        allowed_later=allowed(hours.next_state),
+    )
+
+
+def _fold(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
+    return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
+
+
+def _chunk(every: int) -> int:
+    """Updates of one call; it does not change the result."""
+    if jax.default_backend() != "cpu":
+        return every
+    return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
+
+
+@eqx.filter_jit
+def _begin(setting: Setting, key) -> Training:
+    def one(key):
+        learner = begin_learner(setting.inputs, setting.config.widths, setting.rates, key=key)
+        return Training(learner, {name: jnp.zeros(()) for name in NUMBERS})
+
+    return jax.vmap(one)(key) if key.ndim else one(key)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _improve(fixed, training: Training, count: int) -> Training:
+    setting, key, first = fixed
+    sizes, rows = setting.sizes, len(setting.recorded)
+
+    def one(training, key):
+        table: Int[Array, "updates batch"] = jr.randint(key, (sizes.every, sizes.batch), 0, rows)
+        chosen = jax.lax.dynamic_slice_in_dim(table, first, count)
+
+        def step(learner, index):
+            batch = unpack(setting.recorded[index])
+            return update(learner, batch, setting.rates, setting.term)
+
+        learner, infos = jax.lax.scan(step, training.learner, chosen)
+        kept = first > 0  # an epoch begins with an empty tally
+        tally = {
+            name: kept * old + jnp.sum(infos[name]) / sizes.every
+            for name, old in training.tally.items()
+        }
+        return Training(learner, tally)
+
+    return jax.vmap(one)(training, key) if key.ndim else one(training, key)

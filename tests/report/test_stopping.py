@@ -1,0 +1,67 @@
+"""A command that is asked to end does so in time, even out of a step that takes long."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from stepdown.report.stopping import StoppedError, stoppable
+
+BUSY = """
+import sys, time
+from stepdown.report.stopping import stoppable
+with stoppable("saved.", patience=0.3):
+    print("ready", flush=True)
+    time.sleep(60)  # Python goes back to it after the signal, as to a compiled program
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_noticed_and_the_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with stoppable("saved.") as stop:
+        stop.check()
+        os.kill(os.getpid(), number)
+        with pytest.raises(StoppedError, match=number.name) as caught:
+            stop.check()
+    assert caught.value.code == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_interrupt_does_not_wait():
+    with stoppable("saved."):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_long_step_is_ended_from_beside():
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, words = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert words == b"stepdown: saved.\n"
+    assert time.monotonic() - began < 10
+
+
+def test_other_threads_are_left_alone():
+    found = []
+
+    def work():
+        with stoppable("saved.") as stop:
+            stop.check()
+            found.append(stop.number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [None]

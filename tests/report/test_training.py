@@ -1,0 +1,342 @@
+"""`stepdown train`: every method, from records to policies; stopped, killed and gone on."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from stepdown.__main__ import main
+from stepdown.artifacts import check_folder
+from stepdown.evaluation.policy_search import make_rule
+from stepdown.policies.checkpoints import load_policy
+from stepdown.problem.export import read_d4rl, write_d4rl
+from stepdown.problem.hours import make_transitions
+from stepdown.report.parts import read_note, read_parts
+from stepdown.report.tensorboard import crc32c
+from stepdown.report.training import KIND, STARTS
+from stepdown.twin.fit import load_twin
+
+MODEL_BASED = ("mbpo", "mopo", "disagreement", "cormpo")
+METHODS = (*MODEL_BASED, "expert", "bc", "svr")
+EPOCHS = 6  # of a pocket training; cloning has 3
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory) -> Path:
+    """A cohort with a twin, a guardian and its hours as a data set."""
+    folder = tmp_path_factory.mktemp("training")
+    cohort = ("--cohort", folder / "cohort")
+    assert run("simulate", "--out", folder / "cohort", "--patients", 10, "--hours", 24) == 0
+    assert run("twin", "fit", *cohort, "--model", "persistence", "--out", folder / "twin") == 0
+    words = ("--density", "kde", "--contains-patient-data", "--out", folder / "guardian")
+    assert run("guardian", "fit", *cohort, *words) == 0
+    assert run("export", folder / "cohort", "--d4rl", folder / "d4rl") == 0
+    return folder
+
+
+def train(shelf: Path, method: str, out: Path, *more: object, seeds: int = 1) -> int:
+    words = ["--cohort", shelf / "cohort", "--size", "pocket", "--seeds", seeds, "--out", out]
+    words += ["--twin", shelf / "twin"] if method == "expert" or "judged" in more else []
+    words += ["--guardian", shelf / "guardian"] if method == "cormpo" else []
+    return run("train", method, *words, *(word for word in more if word != "judged"))
+
+
+@pytest.fixture(scope="module")
+def trained(shelf) -> dict[str, Path]:
+    """All methods; the first model-based one fits the ensemble of all."""
+    folders = {}
+    for method in METHODS:
+        out, more = shelf / method, ("judged",)
+        if method in MODEL_BASED[1:]:
+            more += ("--ensemble", shelf / MODEL_BASED[0] / "ensemble")
+        assert train(shelf, method, out, *more, seeds=2) == 0
+        folders[method] = out
+    return folders
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_leaves_a_policy_per_seed(method, trained, shelf):
+    folder = trained[method]
+    check_folder(folder, KIND)
+    policies = [load_policy(folder / f"policy-{seed}") for seed in range(2)]
+    assert [about.method for _, about in policies] == [method] * 2
+    select = make_transitions(read_parts(shelf / "cohort").select).state
+    chances = [np.exp(jax.vmap(policy)(select)) for policy, _ in policies]
+    np.testing.assert_allclose(chances[0].sum(1), 1.0, atol=1e-5)
+    assert not np.allclose(chances[0], chances[1], atol=1e-3)
+    summary = json.loads((folder / "summary.json").read_text())
+    for row, chance in zip(summary["seeds"], chances, strict=True):
+        np.testing.assert_allclose(row["levels"], chance.mean(0), atol=1e-3)
+    assert not folder.with_name(f"{folder.name}.training").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_epoch_has_a_line(method, trained):
+    found = lines(trained[method])
+    epochs = 3 if method == "bc" else EPOCHS
+    wanted = [(seed, epoch) for seed in range(2) for epoch in range(1, epochs + 1)]
+    assert [(line["seed"], line["epoch"]) for line in found] == wanted
+    last = found[-1]
+    assert sum(last["levels"]) == pytest.approx(1.0, abs=1e-5)
+    assert np.isfinite(last["twin_reward"])
+    if method in ("mopo", "disagreement", "cormpo"):
+        weight = 0.08 if method == "cormpo" else 0.5
+        assert last["penalty"] == pytest.approx(weight * last["uncertainty"], rel=1e-4)
+
+
+def test_the_policies_know_their_patients(trained, shelf):
+    parts = read_parts(shelf / "cohort")
+    for method in ("bc", "cormpo"):
+        note = read_note(trained[method] / "policy-1", "policy")
+        assert (note["model"], note["cohort"], note["split"]) == (method, parts.digest, 7)
+        assert len(note["patients"]) == len(parts.train.patient) + len(parts.select.patient)
+
+
+def test_a_saved_policy_earns_in_the_twin_what_was_reported(trained, shelf):
+    select = make_transitions(read_parts(shelf / "cohort").select)
+    rule = make_rule(load_twin(shelf / "twin")[0], select, STARTS, key=jr.key(0))
+    for method, row in (("expert", EPOCHS - 1), ("bc", 2)):
+        policy, _ = load_policy(trained[method] / "policy-0")
+        assert lines(trained[method])[row]["twin_reward"] == pytest.approx(rule(policy), abs=1e-5)
+
+
+def read_records(data: bytes) -> list[bytes]:
+    """The records of an event file, checksums checked by another way of computing them."""
+
+    def check(part: bytes, told: bytes) -> None:
+        crc = 0xFFFFFFFF
+        for byte in part:  # bit by bit
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc ^= 0xFFFFFFFF
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        assert struct.unpack("<I", told) == (masked,)
+
+    records = []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        check(data[:8], data[8:12])
+        records.append(data[12 : 12 + length])
+        check(records[-1], data[12 + length : 16 + length])
+        data = data[16 + length :]
+    return records
+
+
+def test_tensorboard_reads_the_curves(trained):
+    (file,) = (trained["mbpo"] / "tensorboard" / "seed-1").iterdir()
+    assert "tfevents" in file.name
+    head, *events = read_records(file.read_bytes())
+    assert head.endswith(b"\x1a\x0dbrain.Event:2")
+    assert len(events) == EPOCHS
+    line = lines(trained["mbpo"])[-1]
+    assert struct.unpack("<d", events[-1][1:9]) == (line["time"],)
+    assert events[-1][9:11] == bytes([0x10, line["updates"]])
+    reward = b"\x0a\x06reward\x15" + struct.pack("<f", line["reward"])
+    ninth = b"\x0a\x09levels/P9\x15" + struct.pack("<f", line["levels"][-1])
+    assert reward in events[-1]
+    assert ninth in events[-1]
+
+
+def test_checksums_are_the_published_ones():
+    assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
+    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+
+
+LONG = ("--updates", 1000, "--save-seconds", 0)  # 100 epochs, each saved
+
+
+def start(shelf: Path, out: Path) -> subprocess.Popen:
+    words = ["train", "mbpo", "--cohort", shelf / "cohort", "--size", "pocket", "--seeds", 1]
+    words += ["--ensemble", shelf / "mbpo" / "ensemble", "--out", out, *LONG]
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}  # pyright: ignore[reportAttributeAccessIssue]
+    return subprocess.Popen(
+        [sys.executable, "-m", "stepdown", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | cache,
+        cwd=shelf,
+    )
+
+
+def wait_for(folder: Path, updates: int, process: subprocess.Popen) -> int:
+    """Until that much is saved."""
+    for _ in range(1200):
+        saved = [int(path.name[3:]) for path in folder.glob("state-0/at-*")]
+        if saved and max(saved) >= updates:
+            return max(saved)
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    raise AssertionError("nothing was saved in two minutes")
+
+
+def arrays_of(folder: Path) -> bytes:
+    return (folder / "policy-0" / "arrays.safetensors").read_bytes()
+
+
+def test_a_training_goes_on_after_a_kill_and_a_request_to_end(trained, shelf, tmp_path, capsys):
+    """Killed, started, ended by SIGTERM, refused with other settings, finished: the same policy."""
+    out, work = tmp_path / "out", tmp_path / "out.training"
+    with start(shelf, out) as process:
+        killed = wait_for(work, 20, process)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    with start(shelf, out) as process:
+        wait_for(work, killed + 20, process)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, words = process.communicate(timeout=20)
+        assert time.monotonic() - began < 10
+    assert process.returncode == 143
+    assert b"Start the same command again to go on." in words
+    assert not out.exists()
+
+    more = ("--ensemble", shelf / "mbpo" / "ensemble", *LONG)
+    assert train(shelf, "mbpo", out, *more, "--updates", 1010) == 2
+    assert "(recipe.updates: 1000), got 1010" in capsys.readouterr().err
+    assert train(shelf, "mbpo", out, *more) == 0
+    assert train(shelf, "mbpo", tmp_path / "once", *more) == 0
+    assert arrays_of(out) == arrays_of(tmp_path / "once")
+    found, once = ([x | {"time": 0} for x in lines(f)] for f in (out, tmp_path / "once"))
+    assert len(found) == 100
+    assert found == once
+    assert not work.exists()
+
+
+def test_a_finished_training_is_told_again_and_others_are_refused(trained, shelf, capsys):
+    before = arrays_of(trained["bc"])
+    capsys.readouterr()
+    assert train(shelf, "bc", trained["bc"], "judged", seeds=2) == 0
+    printed = capsys.readouterr()
+    assert "holds this training already" in printed.err
+    assert printed.out.splitlines()[0].startswith("seed  updates")
+    assert train(shelf, "bc", trained["bc"], "judged", seeds=3) == 2
+    assert "exists; choose another one or remove it" in capsys.readouterr().err
+    assert arrays_of(trained["bc"]) == before
+
+
+def test_constrained_and_shaped_trainings_say_so(shelf, tmp_path):
+    words = ("--constrained", "--shaped", "--jump-weight", 0.7)
+    assert train(shelf, "svr", tmp_path / "out", *words) == 0
+    policy, about = load_policy(tmp_path / "out" / "policy-0")
+    assert about.constrained
+    state = make_transitions(read_parts(shelf / "cohort").select).state[0]
+    assert (np.exp(policy(state)) > 1e-9).sum() <= 5
+    recipe = json.loads((tmp_path / "out" / "settings.json").read_text())["recipe"]
+    assert (recipe["jump_weight"], recipe["constrained"]) == (0.7, True)
+
+
+def test_a_data_set_gives_the_same_policy_as_its_cohort(trained, shelf, tmp_path):
+    words = ("--dataset", shelf / "d4rl" / "train.hdf5", "--out", tmp_path / "out")
+    assert run("train", "bc", *words, "--seeds", 1, "--size", "pocket") == 0
+    assert arrays_of(tmp_path / "out") == arrays_of(trained["bc"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("bc", "expected --cohort or --dataset, got neither"),
+        ("bc --cohort COHORT --dataset x", "expected --cohort or --dataset, got both"),
+        ("cormpo --cohort COHORT", "expected --guardian for cormpo, got none"),
+        ("expert --cohort COHORT", "expected --twin for expert, got none"),
+        ("mbpo --cohort COHORT --penalty-weight 1", "which has no penalty"),
+        ("bc --cohort COHORT --updates 100", "--updates: expected a method that has it"),
+        ("mbpo --cohort COHORT --updates 7", "expected whole epochs, got 7 updates"),
+        ("bc --cohort COHORT --seeds 0", "expected at least 1 seed"),
+        ("dqn --cohort COHORT", "invalid choice 'dqn'"),
+        ("mbpo --cohort COHORT --twin GUARDIAN", "expected a saved twin, got a saved guardian"),
+        ("mbpo --cohort COHORT --split 3 --twin TWIN", "expected the split 3, got a model"),
+        ("mbpo --dataset DATA --ensemble ENSEMBLE", "expected an ensemble fitted on these records"),
+        ("bc --dataset nowhere.hdf5", "expected nowhere.hdf5, which is missing"),
+    ],
+)
+def test_wrong_input_is_answered_with_a_sentence(
+    words, sentence, trained, shelf, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    places = {"COHORT": "cohort", "TWIN": "twin", "GUARDIAN": "guardian"}
+    places |= {"ENSEMBLE": "mbpo/ensemble", "DATA": "d4rl/train.hdf5"}
+    for name, folder in places.items():
+        words = words.replace(name, str(shelf / folder))
+    capsys.readouterr()
+    assert main(["train", *words.split(), "--size", "pocket", "--out", "out"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+FLAT = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
+EXTRA = ("unshaped", "changed", "filled", "patient")
+
+
+def unusable(hours, what: str):
+    """Train hours with one thing wrong."""
+    rows = len(hours.level)
+    changes = {
+        "one level": {"level": jnp.full(rows, 4, jnp.int32)},
+        "nan": {"unshaped": jnp.full(rows, jnp.nan)},
+    }
+    return dataclasses.replace(hours, **changes[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("one level", "more than one level, got P4 alone"),
+        ("nan", "expected finite rewards"),
+        ("empty", "expected recorded hours, got none"),
+        ("test", "expected train patients, got test"),
+        ("signals", "expected lvedp"),
+    ],
+)
+def test_unusable_data_sets_are_refused(what, sentence, shelf, tmp_path, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(shelf / "d4rl", data)
+    (data / "train.hdf5").unlink()
+    hours = read_d4rl(shelf / "d4rl" / "train.hdf5")
+    more: tuple[object, ...] = ()
+    if what == "test":
+        shutil.copy(data / "test.hdf5", data / "train.hdf5")
+    elif what == "empty":
+        shutil.copy(shelf / "d4rl" / "train.hdf5", data)
+        with h5py.File(data / "train.hdf5", "a") as file:
+            for name in (*FLAT, *(f"infos/{extra}" for extra in EXTRA)):
+                rows = np.asarray(file[name])[:0]
+                del file[name]
+                file.create_dataset(name, data=rows)
+    elif what == "signals":
+        for role in ("train", "select"):
+            part = read_d4rl(shelf / "d4rl" / f"{role}.hdf5")
+            blind = {n: getattr(part, n).at[..., 5].set(jnp.nan) for n in ("state", "next_state")}
+            (data / f"{role}.hdf5").unlink(missing_ok=True)
+            write_d4rl(data, dataclasses.replace(part, **blind), patients=(), about={})
+        more = ("--twin", shelf / "twin")
+    else:
+        write_d4rl(data, unusable(hours, what), patients=(), about={})
+    words = ("--dataset", data / "train.hdf5", "--size", "pocket", "--out", tmp_path / "out")
+    capsys.readouterr()
+    assert run("train", "bc", *words, *more) == 2
+    assert sentence in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
