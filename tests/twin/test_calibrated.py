@@ -115,6 +115,7 @@ def test_a_small_group_draws_from_all():
         CONFIG, calibrated=dataclasses.replace(SMALL, fit=FitConfig(epochs=1, batch=512))
     )
     network = fit_twin(TRAIN, few, config, key=jr.key(0))[0].network
+    assert isinstance(network, Calibrated)
     assert int(network.count[0]) == len(network.errors)
     assert int(network.first[0]) == 0
 
