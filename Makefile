@@ -26,7 +26,7 @@ test: $(READY) ## format, lint, types, layering, tests
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-clients: .venv-clients/ready ## other people's learners on our environments and exports
 	.venv-clients/bin/python -m pytest -W default tests_clients
