@@ -27,7 +27,6 @@ from stepdown.guardian.threshold import make_guardian
 from stepdown.handover import Transitions
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
 from stepdown.policies.model_based import (
-    CHUNK,
     OURS,
     Setting,
     Training,
@@ -37,6 +36,7 @@ from stepdown.policies.model_based import (
     prepare,
 )
 from stepdown.policies.penalties import DensityPenalty
+from stepdown.policies.seeds import CHUNK
 from stepdown.training import FitConfig
 
 RECORDED, INPUTS, OUTPUTS, POINTS = 13_400, 73, 72, 74

@@ -25,9 +25,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy, Transitions
-from stepdown.policies.constraint import Constrained
 from stepdown.policies.imagined import Imagination, RolloutConfig, imagine, recorded_rows
-from stepdown.policies.networks import LearnedPolicy, feature_count
+from stepdown.policies.networks import feature_count
 from stepdown.policies.sac import (
     Learner,
     Rates,
@@ -37,11 +36,11 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
+from stepdown.policies.seeds import fold_seeds, to_policy, updates_per_call
 from stepdown.policies.usable import check_dynamics, check_hours
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVELS
 
-CHUNK = 250  # updates in one call on a CPU: one or two seconds
 SEEDS = 8  # rolled out at a time, so that memory stays small
 
 NUMBERS = (  # reported per epoch, of rollouts and of updates; beside them the shares of the levels
@@ -192,7 +191,7 @@ def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
     imagination = setting.imagination
     inputs = feature_count(imagination.scaler, imagination.starts.shape[1])
     shapes = (inputs, *setting.widths), setting.sizes
-    return _begin(setting.recorded, setting.rates, shapes, _fold(key, 0))
+    return _begin(setting.recorded, setting.rates, shapes, fold_seeds(key, 0))
 
 
 def advance(
@@ -204,10 +203,10 @@ def advance(
     """
     sizes = setting.sizes
     number, first = divmod(done, sizes.every)
-    k_epoch = _fold(key, number + 1)
+    k_epoch = fold_seeds(key, number + 1)
     if first == 0:
         training = _refresh((setting, k_epoch, jnp.asarray(number)), training)
-    count = min(_chunk(sizes.every), sizes.every - first)
+    count = min(updates_per_call(sizes.every), sizes.every - first)
     fixed = setting.rates, setting.real, k_epoch, jnp.asarray(number), jnp.asarray(first)
     return _improve(fixed, training, sizes, count), done + count
 
@@ -225,24 +224,7 @@ def epoch(
 def finish(training: Training, setting: Setting) -> Policy:
     """The policy as it is; its leaves lead with the seeds if there are several."""
     scaler, config = setting.imagination.scaler, setting.imagination.config
-
-    def policy(learner: Learner) -> Policy:
-        learned = LearnedPolicy(scaler, learner.actor)
-        return Constrained(learned, config.clinical) if config.constrained else learned
-
-    several = training.learner.log_temperature.ndim > 0
-    return jax.vmap(policy)(training.learner) if several else policy(training.learner)
-
-
-def _fold(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
-    return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
-
-
-def _chunk(every: int) -> int:
-    """Updates of one call; it does not change the result."""
-    if jax.default_backend() != "cpu":
-        return every
-    return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
+    return to_policy(training.learner, scaler, config.clinical, constrained=config.constrained)
 
 
 @eqx.filter_jit

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Policy, Transitions
 from stepdown.policies.bc import BCConfig, check_pair, train_bc
-from stepdown.policies.constraint import Constrained, allowed_levels
+from stepdown.policies.constraint import allowed_levels
 from stepdown.policies.networks import LearnedPolicy, Network, feature_count, features, level_index
 from stepdown.policies.sac import (
     ACTIONS,
@@ -38,10 +38,10 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
+from stepdown.policies.seeds import fold_seeds, to_policy, updates_per_call
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
 from stepdown.problem.scaling import Scaler
 
-CHUNK = 250  # updates in one call on a CPU: one or two seconds
 NUMBERS = ("critic_loss", "entropy", "value", "temperature")
 
 Info = dict[str, np.ndarray]
@@ -175,7 +175,7 @@ def prepare(
 
 def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
     """Fresh networks, as they are before the first update."""
-    return _begin(setting, _fold(key, 0))
+    return _begin(setting, fold_seeds(key, 0))
 
 
 def advance(
@@ -184,21 +184,17 @@ def advance(
     """Some updates more; `done` counts the updates so far. The old state is used up."""
     every = setting.sizes.every
     number, first = divmod(done, every)
-    count = min(_chunk(every), every - first)
-    fixed = setting, _fold(key, number + 1), jnp.asarray(first)
+    count = min(updates_per_call(every), every - first)
+    fixed = setting, fold_seeds(key, number + 1), jnp.asarray(first)
     return _improve(fixed, training, count), done + count
 
 
 def finish(training: Training, setting: Setting) -> Policy:
     """The policy as it is; its leaves lead with the seeds if there are several."""
     config = setting.config
-
-    def policy(learner: Learner) -> Policy:
-        learned = LearnedPolicy(setting.scaler, learner.actor)
-        return Constrained(learned, config.clinical) if config.constrained else learned
-
-    several = training.learner.log_temperature.ndim > 0
-    return jax.vmap(policy)(training.learner) if several else policy(training.learner)
+    return to_policy(
+        training.learner, setting.scaler, config.clinical, constrained=config.constrained
+    )
 
 
 @eqx.filter_jit
@@ -227,17 +223,6 @@ def _recorded(hours: Transitions, scaler: Scaler, config: SVRConfig) -> Batch:
         allowed=allowed(hours.state),
         allowed_later=allowed(hours.next_state),
     )
-
-
-def _fold(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
-    return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
-
-
-def _chunk(every: int) -> int:
-    """Updates of one call; it does not change the result."""
-    if jax.default_backend() != "cpu":
-        return every
-    return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
 
 
 @eqx.filter_jit

@@ -1,0 +1,42 @@
+"""What the training loops share: keys by number, the size of one call, policies out of learners.
+
+A key or a learner with a leading axis stands for several seeds side by side.
+"""
+
+import jax
+import jax.random as jr
+from jaxtyping import Array, Key
+
+from stepdown.handover import Policy
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.networks import LearnedPolicy
+from stepdown.policies.sac import Learner
+from stepdown.problem.clinical import ClinicalConfig
+from stepdown.problem.scaling import Scaler
+
+CHUNK = 250  # updates in one call on a CPU: one or two seconds
+
+
+def fold_seeds(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
+    """The key of a numbered epoch, for every seed."""
+    return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
+
+
+def updates_per_call(every: int) -> int:
+    """Updates of one call out of an epoch of `every`; it does not change the result."""
+    if jax.default_backend() != "cpu":
+        return every
+    return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
+
+
+def to_policy(
+    learner: Learner, scaler: Scaler, config: ClinicalConfig, *, constrained: bool
+) -> Policy:
+    """The policy as it is; its leaves lead with the seeds if there are several."""
+
+    def one(learner: Learner) -> Policy:
+        learned = LearnedPolicy(scaler, learner.actor)
+        return Constrained(learned, config) if constrained else learned
+
+    several = learner.log_temperature.ndim > 0
+    return jax.vmap(one)(learner) if several else one(learner)
