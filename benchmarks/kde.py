@@ -53,7 +53,7 @@ def main() -> None:
     fitting(train, select)
     selecting(kde, queries, asked.rounds)
     (on_gpu if gpu else on_cpu)(kde, queries, asked.rounds)
-    few = queries if gpu else queries[:512]
+    few = queries[: 1024 if gpu else 512]
     points = jittered(np.asarray(kde.points), asked.points, 2)
     many_points("jittered hours", dataclasses.replace(kde, points=jnp.asarray(points)), few)
     if not gpu:  # the worst case of an index: no clusters at all

@@ -3,7 +3,8 @@
 Sorting is the slow part, and the sum does not need it. On a CPU a threshold with exactly k
 entries above it is found by counting, first among the four largest of each group of columns,
 then, only if a group may hide a fifth, among all. On a GPU the k groups with the largest maxima
-are gathered, which must hold the k largest entries, and only those are sorted.
+are gathered, which must hold the k largest entries, then the best small groups of these, until
+few entries are left to be sorted.
 """
 
 import functools
@@ -43,7 +44,7 @@ def log_sum_largest(
     groups = _groups(scores.shape[1], count)
     if way == "threshold" and scores.shape[1] > 2 * _DEPTH * groups:
         return _by_threshold(scores, count, groups)
-    if way == "groups" and scores.shape[1] > 2 * _FOLD * count:
+    while way == "groups" and scores.shape[1] > 8 * count:
         scores = _best_groups(scores, count)
     return jax.nn.logsumexp(jax.lax.top_k(scores, count)[0], axis=1)
 
@@ -157,10 +158,14 @@ def _weighted_sum(scores, bracket: _Bracket, peak, count: int):
 
 
 def _best_groups(scores, count: int):
-    """The groups with the largest maxima: they must hold the `count` largest entries."""
-    members = _padded(scores, _FOLD).reshape(len(scores), _FOLD, -1)
-    _, best = jax.lax.top_k(members.max(1), count)
-    return jnp.take_along_axis(members, best[:, None, :], axis=2).reshape(len(scores), -1)
+    """The groups with the largest maxima: they must hold the `count` largest entries.
+
+    Five groups per entry wanted keep the sorted rows short; neighbors are gathered at once.
+    """
+    size = max(2, scores.shape[1] // (5 * count))
+    members = _padded(scores, size).reshape(len(scores), -1, size)
+    _, best = jax.lax.top_k(members.max(2), count)
+    return jnp.take_along_axis(members, best[:, :, None], axis=1).reshape(len(scores), -1)
 
 
 def _padded(scores, factor: int):
