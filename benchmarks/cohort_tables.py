@@ -14,15 +14,11 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import provenance
-from stepdown.evaluation.in_patients import (
-    DECIDERS,
-    LookAhead,
-    paired_difference,
-    score_episodes,
-)
+from stepdown.evaluation.in_patients import LookAhead, paired_difference, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.episodes import OwnTeam, draw_starts, play
+from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import PRESETS
+from stepdown.policies.rules import RULES
 from stepdown.report.calibration import describe_cohort
 from stepdown.signals import LEVELS, MAP
 
@@ -56,7 +52,8 @@ def judged(preset: str, count: int) -> tuple[str, str, str]:
     world = world_of(config)
     cohort, latents = simulate_cohort(config, key=jr.key(FRESH[0]))
     starts = draw_starts(cohort, latents, count, key=jr.key(1))
-    deciders = {"clinicians": OwnTeam(), **DECIDERS, "look-ahead": LookAhead(world)}
+    rules = {name: Sampled(rule) for name, rule in RULES.items()}
+    deciders = {"clinicians": OwnTeam(), **rules, "look-ahead": LookAhead(world)}
     episodes = {name: play(decider, starts, world) for name, decider in deciders.items()}
     scores = {name: jax.tree.map(np.asarray, score_episodes(e)) for name, e in episodes.items()}
     team = scores["clinicians"]

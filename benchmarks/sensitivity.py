@@ -13,10 +13,11 @@ import jax.random as jr
 import numpy as np
 from cohort_tables import PAGE, fill
 
-from stepdown.evaluation.in_patients import DECIDERS, paired_difference, score_episodes
+from stepdown.evaluation.in_patients import paired_difference, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.episodes import OwnTeam, draw_starts, play
+from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import World
+from stepdown.policies.rules import RULES
 
 JUDGED = [
     "elastance_spread",
@@ -64,7 +65,7 @@ def gaps(world: World, config: CohortConfig) -> dict[str, tuple[float, float, fl
     team = np.asarray(score_episodes(play(OwnTeam(), starts, world)).reward)
     found = {}
     for name in HABITS:
-        reward = np.asarray(score_episodes(play(DECIDERS[name], starts, world)).reward)
+        reward = np.asarray(score_episodes(play(Sampled(RULES[name]), starts, world)).reward)
         found[name] = paired_difference(reward, team, np.asarray(starts.row))
     return found
 

@@ -20,7 +20,9 @@ import jax
 import tyro
 
 from stepdown import __version__
-from stepdown.experiment import RunConfig, RunPreset, SimulateConfig, run, simulate
+from stepdown.experiment.presets import RunPreset
+from stepdown.experiment.run import RunConfig, run
+from stepdown.experiment.simulate import SimulateConfig, simulate
 from stepdown.records.limits import RecordingError
 from stepdown.report.checkup import DoctorConfig, doctor
 from stepdown.report.exported import ExportConfig, export

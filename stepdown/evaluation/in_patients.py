@@ -1,4 +1,4 @@
-"""Ways of setting levels, judged by the truth: constants, habits, look-ahead.
+"""Ways of setting levels, judged by the truth: scores, paired differences, a ceiling.
 
 The look-ahead reads the latent state and plans on the true model, but with random numbers of
 its own: it knows the patient, not the future. It is a ceiling, not a policy anybody can have.
@@ -15,41 +15,7 @@ from stepdown.handover import Episodes, Scores
 from stepdown.patients.bedside import play_hour
 from stepdown.patients.population import World
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, score_episode
-from stepdown.signals import HIGHEST, LEVEL, LEVELS, LOWEST
-
-
-class Constant(eqx.Module):
-    """Always the same level."""
-
-    level: Int[Array, ""]
-
-    def __call__(self, patient, state, key):
-        """Ignore the patient."""
-        return self.level
-
-
-class Hold(eqx.Module):
-    """Leave the level as it is."""
-
-    def __call__(self, patient, state, key):
-        """Keep the level in force."""
-        return jnp.round(state[-1, LEVEL]).astype(int)
-
-
-class StepDown(eqx.Module):
-    """Blind weaning: one level down every hour."""
-
-    def __call__(self, patient, state, key):
-        """One below the level in force, not below the lowest."""
-        return jnp.maximum(jnp.round(state[-1, LEVEL]).astype(int) - 1, LOWEST)
-
-
-class Random(eqx.Module):
-    """Any level, each hour anew."""
-
-    def __call__(self, patient, state, key):
-        """Draw a level."""
-        return jr.randint(key, (), LOWEST, HIGHEST + 1)
+from stepdown.signals import HIGHEST, LEVEL, LOWEST
 
 
 class LookAhead(eqx.Module):
@@ -101,11 +67,3 @@ def paired_difference(
     means = total[chosen].sum(1) / count[chosen].sum(1)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(difference.mean()), float(low), float(high)
-
-
-DECIDERS = {
-    **{f"always P{level}": Constant(jnp.asarray(level)) for level in LEVELS},
-    "hold": Hold(),
-    "random": Random(),
-    "blind stepping down": StepDown(),
-}

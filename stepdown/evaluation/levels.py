@@ -12,10 +12,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from stepdown.evaluation.in_patients import Constant, score_episodes
+from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Dynamics, Episodes
-from stepdown.patients.episodes import Starts, play
+from stepdown.patients.episodes import Mode, Starts, play
 from stepdown.patients.population import World
+from stepdown.policies.rules import Always
 from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.signals import FLOW, HORIZON, LEVEL, LEVELS, MAP
 from stepdown.twin.rollout import roll_out
@@ -36,7 +37,7 @@ def true_effects(
     starts: Starts, world: World, hours: int = HORIZON, config: ClinicalConfig = PAPER
 ) -> LevelEffects:
     """Every level in the simulated patients, with each patient's own random numbers."""
-    played = [play(Constant(jnp.asarray(level)), starts, world, hours) for level in LEVELS]
+    played = [play(Mode(Always(jnp.asarray(level))), starts, world, hours) for level in LEVELS]
     return _effects(played, starts, config)
 
 
@@ -54,7 +55,7 @@ def forecast_effects(
     for key in keys:
         own = jax.vmap(lambda i, key=key: jr.fold_in(key, i))(jnp.arange(len(states)))
         played = [
-            roll_out(Constant(jnp.asarray(level)), dynamics, states, hours, keys=own)
+            roll_out(Mode(Always(jnp.asarray(level))), dynamics, states, hours, keys=own)
             for level in LEVELS
         ]
         each.append(_effects(played, starts, config))

@@ -54,11 +54,18 @@ class SavedPolicy:
 
 def save_policy(path: Path, policy: Policy, method: str, *, seed: int | None = None) -> None:
     """Save a learned policy, constrained or not."""
+    about = describe_policy(policy, method)
+    assert isinstance(policy, eqx.Module)
+    save_module(path, policy, config=about, kind=POLICY, seed=seed)
+
+
+def describe_policy(policy: Policy, method: str) -> SavedPolicy:
+    """What must be known to rebuild a learned policy; any other is refused."""
     inner = policy.policy if isinstance(policy, Constrained) else policy
     if not isinstance(policy, eqx.Module) or not isinstance(inner, LearnedPolicy):
         raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
     weights, present = inner.network.weights, inner.scaler.present
-    about = SavedPolicy(
+    return SavedPolicy(
         method=method,
         widths=tuple(weight.shape[1] for weight in weights[:-1]),
         present=present,
@@ -66,7 +73,6 @@ def save_policy(path: Path, policy: Policy, method: str, *, seed: int | None = N
         constrained=isinstance(policy, Constrained),
         clinical=policy.config if isinstance(policy, Constrained) else PAPER,
     )
-    save_module(path, policy, config=about, kind=POLICY, seed=seed)
 
 
 def load_policy(path: Path) -> tuple[Policy, SavedPolicy]:
@@ -88,8 +94,7 @@ def save_ensemble(
     path: Path, ensemble: Ensemble, config: EnsembleConfig, *, seed: int | None = None
 ) -> None:
     """Save an ensemble with the config that it was fitted with."""
-    present = ensemble.scaler.present
-    about = SavedEnsemble(config, present, len(ensemble.factor) // len(present))
+    about = SavedEnsemble(config, ensemble.scaler.present, ensemble.steps)
     save_module(path, ensemble, config=about, kind=ENSEMBLE, seed=seed)
 
 

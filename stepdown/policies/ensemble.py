@@ -75,6 +75,11 @@ class Ensemble(eqx.Module):
     elites: Int[Array, " elites"]
     factor: Float[Array, "outputs outputs"]  # Cholesky factor of the noise correlation
 
+    @property
+    def steps(self) -> int:
+        """Samples of a state."""
+        return len(self.factor) // len(self.scaler.present)
+
     def __call__(self, state: Hour, level: Level, /, *, key: PRNGKeyArray) -> Hour:
         """Draw the coming hour from a random elite."""
         k_elite, k_noise = jr.split(key)

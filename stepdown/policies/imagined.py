@@ -11,21 +11,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from stepdown.handover import Dynamics, Penalty, Transitions
-from stepdown.policies.constraint import allowed_levels, masked
-from stepdown.policies.networks import Network, features, level_index
+from stepdown.handover import Dynamics, Penalty
+from stepdown.policies.constraint import masked
+from stepdown.policies.networks import Network
 from stepdown.policies.penalties import charge
+from stepdown.policies.rows import Hours, Levels, View
 from stepdown.policies.sac import ACTIONS, Batch, pack
-from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
-from stepdown.problem.scaling import Scaler
+from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.signals import LOWEST
 
 ROWS = 1000  # imagined at a time by dynamics without a batch form, so that memory stays small
-
-Hours = Float[Array, "n steps 13"]
-Levels = Int[Array, " n"]
 
 
 @dataclass(frozen=True)
@@ -56,47 +53,20 @@ class Imagination(eqx.Module):
 
     dynamics: Dynamics
     penalty: Penalty
-    scaler: Scaler  # of the policy
+    view: View  # how the policy reads decisions
     starts: Float[Array, "starts steps 13"]
-    shaping: Float[Array, " 2"]  # weights of jumps and of weaning
     config: RolloutConfig = eqx.field(static=True)
-
-    def reward(self, states: Hours, levels: Levels, later: Hours) -> Float[Array, " n"]:
-        """The shaped reward of many decisions."""
-
-        def one(state, level, after):
-            jump, weaning = self.shaping
-            return shaped_reward(
-                state,
-                level,
-                after,
-                jump_weight=jump,
-                weaning_weight=weaning,
-                config=self.config.clinical,
-            )
-
-        return jax.vmap(one)(states, levels, later)
-
-    def features(self, states: Hours) -> Float[Array, "n inputs"]:
-        """What the networks see."""
-        return jax.vmap(lambda state: features(self.scaler, state))(states)
-
-    def allowed(self, states: Hours) -> Bool[Array, "n 8"]:
-        """The levels that may be chosen; all of them unless constrained."""
-        if not self.config.constrained:
-            return jnp.ones((len(states), ACTIONS), bool)
-        return jax.vmap(lambda state: allowed_levels(state, self.config.clinical))(states)
 
 
 def imagine(
     actor: Network, imagination: Imagination, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "rows columns"], dict[str, Array]]:
     """Play the policy from random recorded states; rows as `sac.pack` makes them."""
-    config = imagination.config
+    config, view = imagination.config, imagination.view
     k_start, k_hours = jr.split(key)
     which = jr.randint(k_start, (config.starts,), 0, len(imagination.starts))
     states = imagination.starts[which]
-    seen = imagination.features(states), imagination.allowed(states)
+    seen = view.features(states), view.allowed(states)
 
     def hour(carry, key):
         states, (now, allowed) = carry
@@ -104,9 +74,9 @@ def imagine(
         choice = jr.categorical(k_level, jax.vmap(masked)(jax.vmap(actor)(now), allowed))
         levels = choice + LOWEST
         later = step_rows(imagination.dynamics, states, levels, key=k_step)
-        reward = imagination.reward(states, levels, later)
+        reward = view.reward(states, levels, later)
         charged, uncertain = charge(imagination.penalty, states, levels)
-        seen = imagination.features(later), imagination.allowed(later)
+        seen = view.features(later), view.allowed(later)
         rows = pack(Batch(now, seen[0], choice, reward - charged, allowed, seen[1]))
         info = {
             "reward": jnp.mean(reward),
@@ -130,20 +100,3 @@ def step_rows(dynamics: Dynamics, states: Hours, levels: Levels, *, key: PRNGKey
         (states, levels, jr.split(key, len(levels))),
         batch_size=min(ROWS, len(levels)),
     )
-
-
-@eqx.filter_jit
-def recorded_rows(hours: Transitions, imagination: Imagination) -> Float[Array, "n columns"]:
-    """Recorded decisions as rows: the recorded physiological reward, shaped, without a penalty."""
-    states, later = hours.state, hours.next_state
-    plain = jax.vmap(lambda state: normalized_reward(state, imagination.config.clinical))(later)
-    shaping = imagination.reward(states, hours.level, later) - plain
-    batch = Batch(
-        now=imagination.features(states),
-        later=imagination.features(later),
-        choice=level_index(hours.level),
-        reward=hours.unshaped + shaping,
-        allowed=imagination.allowed(states),
-        allowed_later=imagination.allowed(later),
-    )
-    return pack(batch)

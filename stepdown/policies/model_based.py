@@ -25,8 +25,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy, Transitions
-from stepdown.policies.imagined import Imagination, RolloutConfig, imagine, recorded_rows
+from stepdown.policies.imagined import Imagination, RolloutConfig, imagine
 from stepdown.policies.networks import feature_count
+from stepdown.policies.rows import View, make_shaping, recorded_rows
 from stepdown.policies.sac import (
     Learner,
     Rates,
@@ -36,7 +37,7 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
-from stepdown.policies.seeds import fold_seeds, to_policy, updates_per_call
+from stepdown.policies.seeds import fold_seeds, split_seeds, to_policy, updates_per_call
 from stepdown.policies.usable import check_dynamics, check_hours
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVELS
@@ -166,13 +167,12 @@ def prepare(
     """Check the parts and lay them out for the device."""
     check_hours(hours, varied=config.real_share > 0)
     check_dynamics(dynamics, hours)
-    shaping = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
-    imagination = Imagination(
-        dynamics, penalty, fit_scaler(hours), hours.state, shaping, config.rollouts
-    )
+    rollouts = config.rollouts
+    shaping = make_shaping(config.jump_weight, config.weaning_weight)
+    view = View(fit_scaler(hours), shaping, rollouts.constrained, rollouts.clinical)
     return Setting(
-        imagination=imagination,
-        recorded=recorded_rows(hours, imagination),
+        imagination=Imagination(dynamics, penalty, view, hours.state, rollouts),
+        recorded=recorded_rows(hours, view),
         real=jnp.asarray(round(config.real_share * config.batch)),
         rates=make_rates(config.sac),
         widths=config.widths,
@@ -180,8 +180,8 @@ def prepare(
             every=config.rollout_every,
             batch=config.batch,
             recorded=len(hours.level),
-            rollout=config.rollouts.rows,
-            kept=config.rollouts.kept,
+            rollout=rollouts.rows,
+            kept=rollouts.kept,
         ),
     )
 
@@ -189,7 +189,7 @@ def prepare(
 def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
     """Fresh networks and an empty ring, as they are before the first update."""
     imagination = setting.imagination
-    inputs = feature_count(imagination.scaler, imagination.starts.shape[1])
+    inputs = feature_count(imagination.view.scaler, imagination.starts.shape[1])
     shapes = (inputs, *setting.widths), setting.sizes
     return _begin(setting.recorded, setting.rates, shapes, fold_seeds(key, 0))
 
@@ -203,11 +203,11 @@ def advance(
     """
     sizes = setting.sizes
     number, first = divmod(done, sizes.every)
-    k_epoch = fold_seeds(key, number + 1)
+    k_rollout, k_batches = split_seeds(fold_seeds(key, number + 1))
     if first == 0:
-        training = _refresh((setting, k_epoch, jnp.asarray(number)), training)
+        training = _refresh((setting, k_rollout, jnp.asarray(number)), training)
     count = min(updates_per_call(sizes.every), sizes.every - first)
-    fixed = setting.rates, setting.real, k_epoch, jnp.asarray(number), jnp.asarray(first)
+    fixed = setting.rates, setting.real, k_batches, jnp.asarray(number), jnp.asarray(first)
     return _improve(fixed, training, sizes, count), done + count
 
 
@@ -223,8 +223,7 @@ def epoch(
 
 def finish(training: Training, setting: Setting) -> Policy:
     """The policy as it is; its leaves lead with the seeds if there are several."""
-    scaler, config = setting.imagination.scaler, setting.imagination.config
-    return to_policy(training.learner, scaler, config.clinical, constrained=config.constrained)
+    return to_policy(training.learner, setting.imagination.view)
 
 
 @eqx.filter_jit
@@ -248,7 +247,7 @@ def _refresh(fixed, training: Training) -> Training:
     place = sizes.recorded + number % sizes.kept * sizes.rollout
 
     def play(x):
-        return imagine(x[0].actor, setting.imagination, key=jr.split(x[1])[0])
+        return imagine(x[0].actor, setting.imagination, key=x[1])
 
     def put(training, rows, info):
         pool = jax.lax.dynamic_update_slice(training.pool, rows, (place, 0))
@@ -268,7 +267,7 @@ def _improve(fixed, training: Training, sizes: Sizes, count: int) -> Training:
     rates, real, key, number, first = fixed
 
     def one(training, key):
-        table = _draw(sizes, real, number, key=jr.split(key)[1])
+        table = _draw(sizes, real, number, key=key)
         batches = jax.lax.dynamic_slice_in_dim(table, first, count)
 
         def step(learner, index):

@@ -1,7 +1,9 @@
 """Rules that learn nothing, as policies: hold, taper, a protocol, chance, one level for all.
 
 Each gives log-probabilities, so a rule is judged, charged and compared as any policy is. A certain
-choice has log-probability 0 and every other level a finite number near minus a billion.
+choice has log-probability 0 and every other level a finite number near minus a billion, so drawing
+from it (`patients.episodes.Sampled`) and taking its mode are the same. Chance must be drawn: the
+mode of eight equal levels is always P2.
 """
 
 import equinox as eqx
@@ -63,8 +65,9 @@ class Taper(eqx.Module):
 class Protocol(eqx.Module):
     """The protocol team of the simulated clinicians, without its memory.
 
-    The thresholds are that style's means, read from the last hour. Time since the last change,
-    time of day and chance are left out: a ready hour is a step. A rescue goes no higher than P8.
+    The thresholds are the teams' means without the cohort's shift (`Population.caution`), read from
+    the last hour. Time since the last change, time of day, chance, a team's own lowest level and
+    its tests are left out: a ready hour is a step. A rescue goes no higher than P8.
     """
 
     map_ready: float = 67.0  # mmHg above which a step down is considered
@@ -105,5 +108,5 @@ RULES: dict[str, Policy] = {
     "protocol": Protocol(),
     "random": Chance(),
     "blind stepping down": StepDown(),
-    **{f"always P{level}": Always(jnp.asarray(level)) for level in (LOWEST, HIGHEST)},
+    **{f"always P{level}": Always(jnp.asarray(level)) for level in LEVELS},
 }

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from stepdown.policies.constraint import NEVER
+from stepdown.policies.constraint import masked
 from stepdown.policies.networks import Network, make_network
 from stepdown.signals import LEVELS
 
@@ -162,7 +162,7 @@ def update(
         critics = jnp.stack([first, second])
         error = jnp.sum(critics * taken[None], axis=-1) - goal[None]
         critic_loss = 0.5 * jnp.mean(jnp.sum(error**2, axis=0))
-        log_policy = _log_policy(actor, batch.allowed)
+        log_policy = jax.vmap(masked)(actor, batch.allowed)
         policy = jnp.exp(log_policy)
         values = jax.lax.stop_gradient(jnp.minimum(first, second))
         actor_loss = jnp.mean(jnp.sum(policy * (temperature * log_policy - values), axis=1))
@@ -194,13 +194,9 @@ def _bellman_target(learner: Learner, batch: Batch, rates: Rates, temperature):
         lambda fast, slow: jnp.concatenate([fast[:1], slow]), learner.networks, learner.targets
     )
     actor, first, second = _outputs(slow, batch.later)
-    log_policy = _log_policy(actor, batch.allowed_later)
+    log_policy = jax.vmap(masked)(actor, batch.allowed_later)
     soft = jnp.minimum(first, second) - temperature * log_policy
     return batch.reward + rates.discount * jnp.sum(jnp.exp(log_policy) * soft, axis=1)
-
-
-def _log_policy(weights: Float[Array, "n 8"], allowed: Bool[Array, "n 8"]):
-    return jax.nn.log_softmax(jnp.where(allowed, weights, NEVER))
 
 
 def _outputs(networks: Network, rows: Float[Array, "n inputs"]) -> tuple[Array, Array, Array]:

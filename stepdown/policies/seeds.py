@@ -10,9 +10,8 @@ from jaxtyping import Array, Key
 from stepdown.handover import Policy
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy
+from stepdown.policies.rows import View
 from stepdown.policies.sac import Learner
-from stepdown.problem.clinical import ClinicalConfig
-from stepdown.problem.scaling import Scaler
 
 CHUNK = 250  # updates in one call on a CPU: one or two seconds
 
@@ -22,6 +21,12 @@ def fold_seeds(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
     return jax.vmap(lambda k: jr.fold_in(k, number))(key) if key.ndim else jr.fold_in(key, number)
 
 
+def split_seeds(key: Key[Array, "*seeds"]) -> tuple[Key[Array, "*seeds"], Key[Array, "*seeds"]]:
+    """Two keys out of one, for every seed."""
+    pairs = jax.vmap(jr.split)(key) if key.ndim else jr.split(key)
+    return pairs[..., 0], pairs[..., 1]
+
+
 def updates_per_call(every: int) -> int:
     """Updates of one call out of an epoch of `every`; it does not change the result."""
     if jax.default_backend() != "cpu":
@@ -29,14 +34,12 @@ def updates_per_call(every: int) -> int:
     return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
 
 
-def to_policy(
-    learner: Learner, scaler: Scaler, config: ClinicalConfig, *, constrained: bool
-) -> Policy:
+def to_policy(learner: Learner, view: View) -> Policy:
     """The policy as it is; its leaves lead with the seeds if there are several."""
 
     def one(learner: Learner) -> Policy:
-        learned = LearnedPolicy(scaler, learner.actor)
-        return Constrained(learned, config) if constrained else learned
+        learned = LearnedPolicy(view.scaler, learner.actor)
+        return Constrained(learned, view.clinical) if view.constrained else learned
 
     several = learner.log_temperature.ndim > 0
     return jax.vmap(one)(learner) if several else one(learner)

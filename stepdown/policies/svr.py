@@ -24,23 +24,20 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Policy, Transitions
 from stepdown.policies.bc import BCConfig, check_pair, train_bc
-from stepdown.policies.constraint import allowed_levels
-from stepdown.policies.networks import LearnedPolicy, Network, feature_count, features, level_index
+from stepdown.policies.networks import LearnedPolicy, Network, feature_count
+from stepdown.policies.rows import View, make_shaping, recorded_rows
 from stepdown.policies.sac import (
-    ACTIONS,
     Batch,
     Learner,
     Rates,
     SACConfig,
     begin_learner,
     make_rates,
-    pack,
     unpack,
     update,
 )
 from stepdown.policies.seeds import fold_seeds, to_policy, updates_per_call
-from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
-from stepdown.problem.scaling import Scaler
+from stepdown.problem.clinical import PAPER, ClinicalConfig
 
 NUMBERS = ("critic_loss", "entropy", "value", "temperature")
 
@@ -111,7 +108,7 @@ class Setting(eqx.Module):
 
     recorded: Float[Array, "recorded columns"]  # packed rows (sac.py)
     term: SupportTerm
-    scaler: Scaler
+    view: View
     rates: Rates
     inputs: int = eqx.field(static=True)
     config: SVRConfig = eqx.field(static=True)
@@ -156,19 +153,24 @@ def prepare(
 ) -> Setting:
     """Check the records and lay them out for the device."""
     scaler = check_pair(hours, select)
-    if scaler.present != behavior.scaler.present:
+    inputs = feature_count(scaler, hours.state.shape[1])
+    known = behavior.scaler.present, behavior.network.weights[0].shape[0]
+    if known != (scaler.present, inputs):
         raise ValueError(
-            "expected a behavior policy of the same signals, got another. Clone the same records."
+            "expected a behavior policy of the same signals and samples, got another. "
+            "Clone the same records."
         )
-    batch = _recorded(hours, behavior.scaler, config)
-    worst = jnp.min(batch.reward) / (1.0 - config.sac.discount)
+    shaping = make_shaping(config.jump_weight, config.weaning_weight)
+    view = View(behavior.scaler, shaping, config.constrained, config.clinical)
+    recorded = recorded_rows(hours, view)
+    worst = jnp.min(unpack(recorded).reward) / (1.0 - config.sac.discount)
     numbers = (jnp.asarray(x, jnp.float32) for x in (config.support, worst, config.weight))
     return Setting(
-        recorded=pack(batch),
+        recorded=recorded,
         term=SupportTerm(behavior.network, *numbers),
-        scaler=behavior.scaler,
+        view=view,
         rates=make_rates(config.sac),
-        inputs=feature_count(behavior.scaler, hours.state.shape[1]),
+        inputs=inputs,
         config=config,
     )
 
@@ -191,38 +193,7 @@ def advance(
 
 def finish(training: Training, setting: Setting) -> Policy:
     """The policy as it is; its leaves lead with the seeds if there are several."""
-    config = setting.config
-    return to_policy(
-        training.learner, setting.scaler, config.clinical, constrained=config.constrained
-    )
-
-
-@eqx.filter_jit
-def _recorded(hours: Transitions, scaler: Scaler, config: SVRConfig) -> Batch:
-    """Recorded decisions with the recorded physiological reward, shaped."""
-
-    def shaping(state, level, later):
-        weights = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
-        shaped = shaped_reward(state, level, later, **weights, config=config.clinical)
-        return shaped - normalized_reward(later, config.clinical)
-
-    def allowed(states):
-        if not config.constrained:
-            return jnp.ones((len(states), ACTIONS), bool)
-        return jax.vmap(lambda state: allowed_levels(state, config.clinical))(states)
-
-    def seen(states):
-        return jax.vmap(lambda state: features(scaler, state))(states)
-
-    extra = jax.vmap(shaping)(hours.state, hours.level, hours.next_state)
-    return Batch(
-        now=seen(hours.state),
-        later=seen(hours.next_state),
-        choice=level_index(hours.level),
-        reward=hours.unshaped + extra,
-        allowed=allowed(hours.state),
-        allowed_later=allowed(hours.next_state),
-    )
+    return to_policy(training.learner, setting.view)
 
 
 @eqx.filter_jit

@@ -27,9 +27,15 @@ def check_hours(hours: Transitions, *, varied: bool = True) -> None:
 
 
 def check_dynamics(dynamics: Dynamics, hours: Transitions) -> None:
-    """Dynamics that know the signals of these hours."""
+    """Dynamics that know the signals of these hours and their number of samples."""
+    steps = getattr(dynamics, "steps", None)
+    if steps not in (None, hours.state.shape[1]):
+        raise ValueError(
+            f"expected hours of {steps} samples, which the dynamics use, got "
+            f"{hours.state.shape[1]}. Fit the dynamics on the same records."
+        )
     scaler = getattr(dynamics, "scaler", None)
-    if scaler is None:
+    if scaler is None:  # nothing was fitted, so any signals will do
         return
     known = np.asarray(np.isfinite(np.asarray(hours.state)).all((0, 1)))
     if lacking := [NAMES[i] for i in scaler.present if not known[i]]:

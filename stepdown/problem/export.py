@@ -140,6 +140,11 @@ def read_d4rl(file: Path) -> Transitions:
 
 def _layout(hours: Transitions) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
     """Columns that every row knows; first row and the row behind the last of every episode."""
+    if len(hours.level) == 0:
+        raise ValueError(
+            f"expected hours of {hours.role} patients, got none. Export a cohort with more "
+            "patients or longer stays."
+        )
     require_order(hours)
     known = [np.isfinite(np.asarray(x)).all((0, 1)) for x in (hours.state, hours.next_state)]
     ends = np.flatnonzero(np.asarray(hours.last)) + 1

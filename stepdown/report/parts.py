@@ -24,6 +24,8 @@ from stepdown.records.split import split_patients
 SPLIT = 7  # the split of `stepdown export`, too
 NOTE = "fitted_on"  # where a manifest keeps what is written here
 
+Note = Mapping[str, Any]  # cohort, split, patients
+
 
 class Parts(eqx.Module):
     """A cohort split by patient."""
@@ -52,17 +54,22 @@ def read_profile(path: Path, wanted: str | None) -> str:
 
 
 def save_fitted(
-    path: Path, save: Callable[[Path], None], parts: Parts, *, kind: str, model: str
+    path: Path, save: Callable[[Path], None], seen: Parts | Note, *, kind: str, model: str
 ) -> None:
     """Save a model by its own `save`, with a note about the patients that it has seen."""
-    seen = [*_patients(parts.train), *_patients(parts.select)]
-    note = {"model": model, "cohort": parts.digest, "split": parts.split, "patients": seen}
+    note = {"model": model} | dict(note_patients(seen) if isinstance(seen, Parts) else seen)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "model"
         save(folder)
         manifest = check_folder(folder, kind)
         files = {name: (folder / name).read_bytes() for name in manifest["files"]}
         write_folder(path, files, kind=kind, about=manifest["about"] | {NOTE: note})
+
+
+def note_patients(parts: Parts) -> Note:
+    """What a saved model says about the patients that it was fitted on or chosen by."""
+    seen = [*_patients(parts.train), *_patients(parts.select)]
+    return {"cohort": parts.digest, "split": parts.split, "patients": seen}
 
 
 def read_note(path: Path, kind: str) -> dict[str, Any]:

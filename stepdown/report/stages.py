@@ -5,7 +5,7 @@ import csv
 import html
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ from stepdown.problem.hours import make_transitions
 from stepdown.report.guardian_figures import draw_shifts, size_words
 from stepdown.report.page import Section
 from stepdown.report.parts import Parts, save_fitted
-from stepdown.report.progress import progress
 from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
-from stepdown.report.twins import COLUMNS, score_models, scores_to_dict, scores_to_text, twin_hours
-from stepdown.twin.fit import Model, Twin, TwinConfig, fit_twin, save_twin
+from stepdown.report.twins import COLUMNS, score_models, scores_to_dict, scores_to_text
+from stepdown.twin.fit import Twin, TwinConfig, save_twin
 
 SEED = 0  # of every fit of a run
 UNITS = (
@@ -52,15 +51,9 @@ class Stage:
     files: dict[str, Content]
 
 
-def twin_stage(parts: Parts, models: Sequence[Model], config: TwinConfig, folder: Path) -> Stage:
-    """Fit the twins, score them on test patients, draw them; the last model is the main one."""
-    train, select = twin_hours(parts)
-    test = make_transitions(parts.test)
-    twins: dict[str, Twin] = {}
-    for model in models:
-        recipe = replace(config, model=model)
-        with progress(f"fitting {model}") as watch:
-            twins[model], _ = fit_twin(train, select, recipe, key=jr.key(SEED), watch=watch)
+def twin_stage(parts: Parts, twins: Mapping[str, Twin], config: TwinConfig, folder: Path) -> Stage:
+    """Score the twins on test patients and draw them; the last one is the main one, and kept."""
+    test, models = make_transitions(parts.test), list(twins)
     main = models[-1]
     scores = score_models(twins, test, twins[main].scaler)
     found = scores_to_dict(scores)["models"]
@@ -71,7 +64,7 @@ def twin_stage(parts: Parts, models: Sequence[Model], config: TwinConfig, folder
     draw_calibration({name: scores[name] for name in order}, folder / "calibration.png")
 
     def save(path: Path) -> None:
-        save_twin(path, twins[main], replace(config, model=main), seed=SEED)
+        save_twin(path, twins[main], config, seed=SEED)
 
     save_fitted(folder / "twin", save, parts, kind="twin", model=main)
     rows = [{"model": name} | {key: one[key] for key in COLUMNS} for name, one in found.items()]
@@ -81,7 +74,7 @@ def twin_stage(parts: Parts, models: Sequence[Model], config: TwinConfig, folder
     return Stage(
         f"What would happen next: twins on test patients.\n\n{scores_to_text({'models': found})}",
         Section("What would happen next", body),
-        files | _saved(folder / "twin", "twin"),
+        files | kept_files(folder / "twin", "twin"),
     )
 
 
@@ -111,7 +104,7 @@ def guardian_stage(parts: Parts, folder: Path) -> Stage:
     return Stage(
         f"Have we seen this before: guardians on test patients.\n\n{_text(rows)}",
         Section("Have we seen this before", _table(rows) + _pictures(folder, pictures)),
-        files | _saved(folder / "guardian", "guardian"),
+        files | kept_files(folder / "guardian", "guardian"),
     )
 
 
@@ -173,7 +166,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _saved(folder: Path, name: str) -> dict[str, Content]:
+def kept_files(folder: Path, name: str) -> dict[str, Content]:
     """The files of a saved model, to be kept inside the run."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return {f"{name}/{inner}": (folder / inner).read_bytes() for inner in names}

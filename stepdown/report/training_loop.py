@@ -45,10 +45,11 @@ from stepdown.policies.penalties import (
 )
 from stepdown.policies.svr import SVRConfig
 from stepdown.report.diary import Diary
+from stepdown.report.parts import save_fitted
 from stepdown.report.progress import progress
 from stepdown.report.recipes import Recipe
 from stepdown.report.stopping import Stop
-from stepdown.report.training_parts import Hours, Models, save_noted
+from stepdown.report.training_parts import Hours, Models
 
 MIXED = 2048  # select hours over which the levels are counted
 ENSEMBLE_KEY, BEHAVIOR_KEY = 1_000_001, 1_000_002  # seeds of what all policies share
@@ -195,7 +196,7 @@ def _finish(job: Job, policy: Policy, seed: int) -> None:
 
     path = policy_folder(job.work, seed)
     if not path.exists():
-        save_noted(path, save, job.hours, kind=POLICY, model=job.method)
+        save_fitted(path, save, job.hours.seen, kind=POLICY, model=job.method)
 
 
 def _prepare(job: Job, stop: Stop) -> tuple[Any, Any]:
@@ -227,7 +228,7 @@ def own_ensemble(job: Job, stop: Stop) -> Ensemble:
         def save(place: Path) -> None:
             save_ensemble(place, fitted, job.ensemble, seed=ENSEMBLE_KEY)
 
-        save_noted(path, save, job.hours, kind=ENSEMBLE, model=ENSEMBLE)
+        save_fitted(path, save, job.hours.seen, kind=ENSEMBLE, model=ENSEMBLE)
     return load_ensemble(path)[0]
 
 
@@ -243,7 +244,7 @@ def _behavior(job: Job, recipe: SVRConfig, stop: Stop) -> LearnedPolicy:
         def save(place: Path) -> None:
             save_policy(place, fitted, "bc", seed=BEHAVIOR_KEY)
 
-        save_noted(path, save, job.hours, kind=POLICY, model="bc")
+        save_fitted(path, save, job.hours.seen, kind=POLICY, model="bc")
     policy = load_policy(path)[0]
     assert isinstance(policy, LearnedPolicy)
     return policy

@@ -7,14 +7,12 @@ signals of a model are compared.
 """
 
 import hashlib
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
 import numpy as np
 
-from stepdown.artifacts import check_folder, write_folder
+from stepdown.artifacts import check_folder
 from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.fit import load_guardian
 from stepdown.guardian.threshold import Guardian
@@ -22,14 +20,7 @@ from stepdown.handover import Transitions
 from stepdown.policies.checkpoints import ENSEMBLE, load_ensemble
 from stepdown.policies.ensemble import Ensemble
 from stepdown.problem.hours import make_transitions
-from stepdown.report.parts import (
-    NOTE,
-    Parts,
-    read_note,
-    read_parts,
-    require_same_split,
-    save_fitted,
-)
+from stepdown.report.parts import NOTE, Note, Parts, read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
 from stepdown.twin.fit import Twin, check_state, load_twin
 
@@ -43,6 +34,14 @@ class Hours(eqx.Module):
     select: Transitions
     parts: Parts | None  # of a cohort
     digest: str = eqx.field(static=True)  # of the cohort or the data set
+
+    @property
+    def seen(self) -> Parts | Note:
+        """Whom a model has seen, as `save_fitted` notes it."""
+        if self.parts is not None:
+            return self.parts
+        # A data set has no stays whose first hour could be recognized.
+        return {"cohort": self.digest, "split": None, "patients": []}
 
 
 def read_hours(cohort: Path | None, dataset: Path | None, split: int) -> Hours:
@@ -111,8 +110,7 @@ def read_models(
         check_state(models.twin, hours.select.state)
         check_state(models.twin, hours.train.state)
     if models.ensemble is not None:
-        present = models.ensemble.scaler.present
-        _require_signals(ensemble, hours, present, len(models.ensemble.factor) // len(present))
+        _require_signals(ensemble, hours, models.ensemble.scaler.present, models.ensemble.steps)
     if models.guardian is not None and guardian is not None:
         about = load_guardian(guardian)[1]
         _require_signals(
@@ -153,20 +151,3 @@ def _require_signals(path: Path | None, hours: Hours, present: tuple[int, ...], 
                 f"{path}: expected {lacking[0]} in every {part.role} hour, as the model needs, "
                 "got empty samples. Fit it on the same records."
             )
-
-
-def save_noted(
-    path: Path, save: Callable[[Path], None], hours: Hours, *, kind: str, model: str
-) -> None:
-    """Save a model by its own `save`, with a note about the records that it has seen."""
-    if hours.parts is not None:
-        save_fitted(path, save, hours.parts, kind=kind, model=model)
-        return
-    # A data set has no stays whose first hour could be recognized.
-    note = {"model": model, "cohort": hours.digest, "split": None, "patients": []}
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "model"
-        save(folder)
-        manifest = check_folder(folder, kind)
-        files = {name: (folder / name).read_bytes() for name in manifest["files"]}
-        write_folder(path, files, kind=kind, about=manifest["about"] | {NOTE: note})

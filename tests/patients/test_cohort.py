@@ -5,9 +5,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.in_patients import DECIDERS, Constant, score_episodes
+from stepdown.evaluation.in_patients import score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, OwnTeam, draw_starts, play
+from stepdown.policies.rules import RULES
 from stepdown.signals import FLOW, LEVELS, MAP
 
 CONFIG = CohortConfig(patients=40)
@@ -59,10 +60,10 @@ def test_the_own_team_replays_the_record(ward, starts):
 
 def test_all_deciders_meet_the_same_fate(starts):
     """Two ways to say the same level give the same episode; another level a different one."""
-    six = play(Constant(jax.numpy.asarray(6)), starts, WORLD)
+    six = play(Mode(RULES["always P6"]), starts, WORLD)
     always = jax.numpy.log(jax.nn.one_hot(4, 8) * 0.93 + 0.01)
     same = play(Mode(lambda state: always), starts, WORLD)
-    two = play(DECIDERS["always P2"], starts, WORLD)
+    two = play(Mode(RULES["always P2"]), starts, WORLD)
     assert np.array_equal(six.state, same.state)
     assert np.all(np.asarray(six.level[:, 1:]) == 6)
     flows = np.asarray(six.state[:, -1, :, FLOW]) - np.asarray(two.state[:, -1, :, FLOW])
@@ -70,7 +71,7 @@ def test_all_deciders_meet_the_same_fate(starts):
 
 
 def test_hours_after_death_score_the_minimum(starts):
-    episodes = play(DECIDERS["always P2"], starts, WORLD)
+    episodes = play(Mode(RULES["always P2"]), starts, WORLD)
     dead = jax.tree.map(np.asarray, episodes)
     dead.alive[:] = False
     scores = score_episodes(dead)

@@ -5,14 +5,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.in_patients import (
-    DECIDERS,
-    LookAhead,
-    paired_difference,
-    score_episodes,
-)
+from stepdown.evaluation.in_patients import LookAhead, paired_difference, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.episodes import OwnTeam, draw_starts, play
+from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
+from stepdown.policies.rules import RULES
 from stepdown.report.calibration import describe_cohort
 from stepdown.signals import FLOW, MAP
 
@@ -59,7 +55,7 @@ def test_the_cohort_is_near_the_published_one(ward):
 
 @pytest.mark.parametrize("name", ["always P2", "always P9", "random", "blind stepping down"])
 def test_habits_score_below_the_clinicians(name, starts, team):
-    mean, _, high = gap(DECIDERS[name], starts, team)
+    mean, _, high = gap(Sampled(RULES[name]), starts, team)
     assert mean < 0
     assert high < 0 or name == "always P9"  # its interval needs the 2,048 starts of the page
 
@@ -75,7 +71,7 @@ def test_high_levels_go_with_low_pressure_but_raise_it(ward, starts):
     pressure = np.asarray(cohort.signals)[..., MAP][seen]
     logged = np.corrcoef(np.asarray(cohort.level)[seen], pressure)[0, 1]
     high, low = (
-        jax.tree.map(np.asarray, play(DECIDERS[f"always P{level}"], starts, WORLD))
+        jax.tree.map(np.asarray, play(Sampled(RULES[f"always P{level}"]), starts, WORLD))
         for level in (9, 2)
     )
     per_level = (high.state[:, 1:, :, MAP].mean((1, 2)) - low.state[:, 1:, :, MAP].mean((1, 2))) / 7

@@ -199,3 +199,39 @@ def test_the_constraint_changes_nothing_but_forbidden_levels():
     allowed = limited > -1e6
     odds = np.where(allowed, limited - scores, np.nan)
     np.testing.assert_allclose(np.nanmax(odds, axis=1), np.nanmin(odds, axis=1), atol=1e-4)
+
+
+# What everybody learns from, and whatever refuses it; nothing is fitted.
+LEARNERS: dict[str, Callable] = {
+    "bc": lambda rows: train_bc(rows, hours("select"), CLONING, key=jr.key(0)),
+    "svr": lambda rows: train_svr(rows, hours("select"), REGULARIZED, key=jr.key(0)),
+    "model-based": lambda rows: model_based.prepare(rows, MoreIsBetter(), Unpenalized(), ONE_EPOCH),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"role": "test"}, "expected train patients, got test"),
+        ({"level": jnp.full(ROWS, 4)}, "more than one level, got P4 alone"),
+        ({"level": jnp.full(ROWS, 1)}, "expected levels 2 to 9, got 1"),
+        ({"unshaped": jnp.full(ROWS, jnp.nan)}, "expected finite rewards"),
+        ({}, "expected recorded hours, got none"),
+    ],
+)
+def test_unusable_records_are_refused(name, change, message):
+    rows = dataclasses.replace(hours("train"), **change)
+    if not change:
+        rows = jax.tree.map(lambda x: x[:0], rows)
+    with pytest.raises(ValueError, match=message):
+        LEARNERS[name](rows)
+
+
+@pytest.mark.parametrize("name", ["svr", "mbpo"])
+def test_no_key_is_used_twice(name):
+    loop, setting = settings_of(name)
+    with jax.debug_key_reuse(True):
+        training = loop.begin(setting, key=jr.key(0))
+        _, done = loop.advance(training, setting, 0, key=jr.key(0))
+    assert done > 0

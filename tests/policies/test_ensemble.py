@@ -150,6 +150,13 @@ def test_uncertainties_of_many_rows_are_those_of_each(fitted):
     np.testing.assert_allclose(ensemble.disagreement(states[0], levels[0]), apart[0], rtol=1e-4)
 
 
+def test_noise_of_each_number_on_its_own_is_an_option():
+    states, levels = fresh(ROWS)
+    config = dataclasses.replace(ENSEMBLE, correlated=False)
+    ensemble, _ = fit_ensemble(make_hours(states, levels, states), config, key=jr.key(1))
+    np.testing.assert_array_equal(ensemble.factor, np.eye(24))
+
+
 def test_held_out_rows_need_a_second_patient_and_train_patients():
     states, levels = fresh(8)
     alone = make_hours(states, levels, states, patient=np.zeros(8, int))

@@ -9,14 +9,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.guardian.threshold import RECORDED
 from stepdown.policies.constraint import allowed_levels
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.imagined import step_rows
 from stepdown.policies.model_based import (
-    OURS,
-    PAPER_NOISELESS,
-    PAPER_NOISY,
-    PAPER_RECORDED,
     ModelBasedConfig,
     advance,
     begin,
@@ -112,13 +110,12 @@ def test_what_is_reported_is_what_was_played(cautious):
     assert info["entropy"][-1] < info["entropy"][0]
 
 
-@pytest.fixture(scope="module")
-def noisy():
+def noisy_records(seed: int, role: str):
     """Two states: P6 brings good pressure and a noisy filling pressure, P4 poor and quiet.
 
     Both are recorded equally often, so nothing is unknown about either.
     """
-    draw = np.random.default_rng(3)
+    draw = np.random.default_rng(seed)
     levels = np.where(draw.random(ROWS) < 0.5, 4, 6)
     before = np.where(draw.random(ROWS) < 0.5, 4, 6)
 
@@ -132,15 +129,22 @@ def noisy():
         return states.astype(np.float32)
 
     records = make_hours(patient(before), levels, patient(levels))
+    return dataclasses.replace(records, role=role)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    records = noisy_records(3, "train")
     return records, fit_ensemble(records, ENSEMBLE, key=jr.key(2))[0]
 
 
 def test_spread_over_punishes_noise_and_density_does_not(noisy):
     """The paper's central argument: the better level is noisy, but well known (Sec. 4.2)."""
     records, ensemble = noisy
-    known = Support(jnp.array([4, 6]))
-    mopo = SpreadPenalty(ensemble, jnp.asarray(1.0))
-    cormpo = DensityPenalty(known, jnp.asarray(1.0))
+    select = noisy_records(4, "select")
+    guardian, _ = fit_guardian(records, select, DensityConfig(), RECORDED, key=jr.key(0))
+    mopo = SpreadPenalty(ensemble, jnp.asarray(2.0))
+    cormpo = DensityPenalty(guardian, jnp.asarray(2.0))
     by_spread, _ = train_model_based(records, ensemble, mopo, POCKET, key=jr.key(3))
     by_density, _ = train_model_based(records, ensemble, cormpo, POCKET, key=jr.key(3))
     assert chances(by_spread, records.state)[LEVELS.index(6)] < 0.2
@@ -219,6 +223,22 @@ def test_the_pool_holds_recorded_rows_and_then_imagined_ones(hours):
     assert imagined.mean() == pytest.approx(float(info["reward"] - info["penalty"]), abs=1e-4)
     assert done == config.rollout_every
     assert np.all(np.asarray(training.pool[rows + rollout :]) == 0.0)  # not filled yet
+    assert setting.real == 3  # 5 % of a batch of 64
+
+
+def test_the_ring_forgets_the_oldest_rollout(hours):
+    """With room for two rollouts, the third takes the place of the first."""
+    setting = prepare(hours, MoreIsBetter(), careful(1.0), POCKET)
+    training, done, pools = begin(setting, key=jr.key(1)), 0, []
+    while done < POCKET.updates:
+        training, done, _ = epoch(training, setting, done, key=jr.key(1))
+        pools.append(
+            np.array(training.pool[len(hours.level) :]).reshape(2, POCKET.rollouts.rows, -1)
+        )
+    first, second, third = pools
+    assert np.array_equal(first[0], second[0])
+    assert not np.array_equal(second[0], third[0])
+    assert np.array_equal(second[1], third[1])
 
 
 def test_the_expert_learns_without_recorded_rows(hours):
@@ -261,42 +281,16 @@ def test_dynamics_without_a_batch_form_are_asked_row_by_row(hours):
     assert np.all(np.diff(rewards) > 0)
 
 
-def test_presets_are_those_of_the_definitions():
-    def numbers(config: ModelBasedConfig):
-        weights = (config.jump_weight, config.weaning_weight, config.penalty_weight)
-        return (config.sac.discount, config.updates, *weights)
-
-    assert numbers(OURS) == (0.9, 30_000, 0.5, 0.0, 0.08)
-    assert numbers(PAPER_NOISELESS) == (0.99, 90_000, 0.5, 0.3, 0.005)
-    assert numbers(PAPER_NOISY) == (0.99, 100_000, 0.0, 0.0, 0.08)
-    assert numbers(PAPER_RECORDED) == (0.99, 100_000, 1.0, 0.0, 0.005)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"role": "test"}, "expected train patients, got test"),
-        ({"level": np.full(ROWS, 4, np.int32)}, "more than one level, got P4 alone"),
-        ({"level": np.full(ROWS, 1, np.int32)}, "expected levels 2 to 9, got 1"),
-        ({"unshaped": np.full(ROWS, np.nan, np.float32)}, "expected finite rewards"),
-    ],
-)
-def test_unusable_records_are_refused(hours, change, message):
-    change = {k: v if k == "role" else jnp.asarray(v) for k, v in change.items()}
-    with pytest.raises(ValueError, match=message):
-        prepare(dataclasses.replace(hours, **change), MoreIsBetter(), Unpenalized(), POCKET)
-
-
-def test_an_empty_data_set_is_refused(hours):
-    empty = jax.tree.map(lambda x: x[:0], hours)
-    with pytest.raises(ValueError, match="expected recorded hours, got none"):
-        prepare(empty, MoreIsBetter(), Unpenalized(), POCKET)
-
-
 def test_dynamics_of_other_signals_are_refused(hours, noisy):
     without = hours.state.at[:, :, LVEDP].set(jnp.nan)
     with pytest.raises(ValueError, match="expected hours with lvedp"):
         prepare(dataclasses.replace(hours, state=without), noisy[1], Unpenalized(), POCKET)
+
+
+def test_dynamics_of_other_hours_are_refused(hours, noisy):
+    twice = {name: jnp.repeat(getattr(hours, name), 2, axis=1) for name in ("state", "next_state")}
+    with pytest.raises(ValueError, match="expected hours of 6 samples, which the dynamics use"):
+        prepare(dataclasses.replace(hours, **twice), noisy[1], Unpenalized(), POCKET)
 
 
 def test_impossible_configs_are_refused():

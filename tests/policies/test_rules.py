@@ -44,8 +44,7 @@ def chosen(name: str, state) -> int:
         ("protocol", hour(9, pressure=58.0), 9),  # never down out of low pressure
         ("blind stepping down", hour(6, pressure=40.0), 5),
         ("blind stepping down", hour(2), 2),
-        ("always P2", hour(8), 2),
-        ("always P9", hour(3), 9),
+        *[(f"always P{level}", hour(5), level) for level in range(2, 10)],
     ],
 )
 def test_rules_choose_as_written(name, state, level):

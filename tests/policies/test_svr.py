@@ -10,9 +10,10 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from stepdown.policies.bc import BCConfig
-from stepdown.policies.networks import Network
+from stepdown.policies.networks import LearnedPolicy, Network, feature_count, make_network
 from stepdown.policies.sac import Batch, SACConfig, begin_learner, make_rates, update
-from stepdown.policies.svr import SupportTerm, SVRConfig, train_svr
+from stepdown.policies.svr import SupportTerm, SVRConfig, prepare, train_svr
+from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, LEVELS, MAP
 from stepdown.training import FitConfig
 from tests.policies.toys import ROWS, make_hours, random_states
@@ -140,12 +141,14 @@ def test_a_constrained_policy_takes_small_steps(parts):
     assert chances[step < 0].max() < 1e-6  # 46 to 50 mmHg: every hour is outside the limits
 
 
-def test_unusable_records_and_numbers_are_refused(parts):
-    train, select = parts
-    with pytest.raises(ValueError, match="expected train patients, got select"):
-        train_svr(select, select, POCKET, key=jr.key(0))
-    with pytest.raises(ValueError, match="recorded hours, got none"):
-        train_svr(jax.tree.map(lambda x: x[:0], train), select, POCKET, key=jr.key(0))
+def test_a_behavior_policy_of_other_hours_is_refused(parts):
+    scaler = fit_scaler(parts[0])
+    other = LearnedPolicy(scaler, make_network((feature_count(scaler, 12), 8, 8), key=jr.key(0)))
+    with pytest.raises(ValueError, match="behavior policy of the same signals and samples"):
+        prepare(parts[0], parts[1], other, POCKET)
+
+
+def test_impossible_numbers_are_refused():
     with pytest.raises(ValueError, match="a discount below 1"):
         SVRConfig(sac=SACConfig(discount=1.0))
     with pytest.raises(ValueError, match="whole epochs"):

@@ -39,7 +39,7 @@ POCKET = ModelBasedConfig(
     widths=(32, 32),
     jump_weight=0.0,
     sac=SACConfig(discount=0.5, learning_rate=3e-3, target_rate=0.05, entropy_share=0.02),
-    rollouts=RolloutConfig(starts=128, hours=2),
+    rollouts=RolloutConfig(starts=128, hours=2, kept=2),
 )
 
 

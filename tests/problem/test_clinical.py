@@ -225,6 +225,18 @@ def test_slope_is_that_of_least_squares():
     assert slope(jnp.array([0.0, 0.0, 0.0, 0.0, 0.0, 35.0])) == pytest.approx(5.0)
 
 
+def test_slope_of_twelve_and_of_four_samples_by_hand():
+    # 12 samples, 5 min apart: times −27.5 .. 27.5 min, Σt² = 2 · 25 · (0.5² + 1.5² + … + 5.5²)
+    # = 3575 min². A single 65 at the end: 27.5 · 65 / 3575 = 0.5 per min, 5 per 10 min.
+    assert slope(jnp.array([0.0] * 11 + [65.0])) == pytest.approx(5.0)
+    # 4 samples, 15 min apart: times −22.5, −7.5, 7.5, 22.5 min, Σt² = 1125 min²; the values give
+    # 22.5 · 4 + 7.5 · 2 + 7.5 · 2 + 22.5 · 4 = 210, so 0.18667 per min.
+    assert slope(jnp.array([-4.0, -2.0, 2.0, 4.0])) == pytest.approx(28 / 15)
+    # The same without its second sample: times 0, 30, 45 around 25, values −4, 2, 4 around 2/3:
+    # Σt·x = 25 · 14/3 + 5 · 4/3 + 20 · 10/3 = 190, Σt² = 1050.
+    assert slope(jnp.array([-4.0, NAN, 2.0, 4.0])) == pytest.approx(1900 / 1050)
+
+
 @pytest.mark.parametrize("steps", [3, 6, 12])
 def test_slopes_are_per_ten_minutes_for_any_sampling_of_the_hour(steps):
     drift = 1.8  # mmHg per 10 min

@@ -11,10 +11,11 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepdown.evaluation.in_patients import Constant, score_episodes
+from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Episodes
-from stepdown.patients.episodes import play
+from stepdown.patients.episodes import Mode, play
 from stepdown.patients.pump import load_profile
+from stepdown.policies.rules import RULES
 from stepdown.problem.environment import WeaningEnv, WeaningVectorEnv, make_twin
 from stepdown.problem.wards import (
     METRICS,
@@ -151,7 +152,7 @@ def test_replayed_patients_meet_the_fate_that_policies_are_judged_by():
     ward = simulated_ward()
     env = WeaningEnv(PatientWard(ward.starts, ward.world, replay=True))
     few = jax.tree.map(lambda x: x[:64], ward.starts)  # a size that other tests compile as well
-    judged = play(Constant(jnp.asarray(4)), few, ward.world)
+    judged = play(Mode(RULES["always P4"]), few, ward.world)
     for start in range(MANY):
         steps = played(env, [2] * 6, seed=0, options={"start": start})
         states = np.stack([step[0].reshape(6, 13) for step in steps])

@@ -117,6 +117,14 @@ def test_the_command_keeps_patients_apart(ward, tmp_path, capsys):
     assert sum(len(part.level) for part in parts) == len(everybody.level)
 
 
+@pytest.mark.parametrize("write", [write_minari, write_d4rl])
+def test_a_data_set_without_hours_is_refused_and_leaves_nothing(write, hours, tmp_path):
+    empty = jax.tree.map(lambda x: x[:0], hours)
+    with pytest.raises(ValueError, match="expected hours of train patients, got none"):
+        write(tmp_path, empty, patients=(), about={})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_wrong_input_is_refused_in_words(hours, ward, tmp_path, capsys):
     assert main(["export", str(tmp_path)]) == 2
     assert "expected --minari or --d4rl" in capsys.readouterr().err

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -25,7 +24,6 @@ from stepdown.policies.checkpoints import load_policy
 from stepdown.problem.export import read_d4rl, write_d4rl
 from stepdown.problem.hours import make_transitions
 from stepdown.report.parts import read_note, read_parts
-from stepdown.report.tensorboard import crc32c
 from stepdown.report.training import KIND, STARTS
 from stepdown.twin.fit import load_twin
 
@@ -121,58 +119,20 @@ def test_a_saved_policy_earns_in_the_twin_what_was_reported(trained, shelf):
         assert lines(trained[method])[row]["twin_reward"] == pytest.approx(rule(policy), abs=1e-5)
 
 
-def read_records(data: bytes) -> list[bytes]:
-    """The records of an event file, checksums checked by another way of computing them."""
-
-    def check(part: bytes, told: bytes) -> None:
-        crc = 0xFFFFFFFF
-        for byte in part:  # bit by bit
-            crc ^= byte
-            for _ in range(8):
-                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        crc ^= 0xFFFFFFFF
-        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-        assert struct.unpack("<I", told) == (masked,)
-
-    records = []
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        check(data[:8], data[8:12])
-        records.append(data[12 : 12 + length])
-        check(records[-1], data[12 + length : 16 + length])
-        data = data[16 + length :]
-    return records
+# Long enough to be stopped: 100 epochs, each saved; of cloning, which is saved by seed, 20 seeds.
+LONG = {
+    "mbpo": ("--updates", 1000, "--save-seconds", 0, "--ensemble", "mbpo/ensemble"),
+    "svr": ("--updates", 1000, "--save-seconds", 0),
+    "bc": (),
+}
+SEEDS = {"mbpo": 1, "svr": 1, "bc": 20}
 
 
-def test_tensorboard_reads_the_curves(trained):
-    (file,) = (trained["mbpo"] / "tensorboard" / "seed-1").iterdir()
-    assert "tfevents" in file.name
-    head, *events = read_records(file.read_bytes())
-    assert head.endswith(b"\x1a\x0dbrain.Event:2")
-    assert len(events) == EPOCHS
-    line = lines(trained["mbpo"])[-1]
-    assert struct.unpack("<d", events[-1][1:9]) == (line["time"],)
-    assert events[-1][9:11] == bytes([0x10, line["updates"]])
-    reward = b"\x0a\x06reward\x15" + struct.pack("<f", line["reward"])
-    ninth = b"\x0a\x09levels/P9\x15" + struct.pack("<f", line["levels"][-1])
-    assert reward in events[-1]
-    assert ninth in events[-1]
-
-
-def test_checksums_are_the_published_ones():
-    assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
-    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
-
-
-LONG = ("--updates", 1000, "--save-seconds", 0)  # 100 epochs, each saved
-
-
-def start(shelf: Path, out: Path) -> subprocess.Popen:
-    words = ["train", "mbpo", "--cohort", shelf / "cohort", "--size", "pocket", "--seeds", 1]
-    words += ["--ensemble", shelf / "mbpo" / "ensemble", "--out", out, *LONG]
+def start(shelf: Path, method: str, out: Path) -> subprocess.Popen:
+    words = ["train", method, "--cohort", "cohort", "--size", "pocket", "--seeds", SEEDS[method]]
     cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}  # pyright: ignore[reportAttributeAccessIssue]
     return subprocess.Popen(
-        [sys.executable, "-m", "stepdown", *map(str, words)],
+        [sys.executable, "-m", "stepdown", *map(str, words), *map(str, LONG[method]), "--out", out],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | cache,
@@ -180,30 +140,35 @@ def start(shelf: Path, out: Path) -> subprocess.Popen:
     )
 
 
-def wait_for(folder: Path, updates: int, process: subprocess.Popen) -> int:
-    """Until that much is saved."""
-    for _ in range(1200):
-        saved = [int(path.name[3:]) for path in folder.glob("state-0/at-*")]
-        if saved and max(saved) >= updates:
-            return max(saved)
+def wait_for(work: Path, more: int, process: subprocess.Popen) -> int:
+    """Until that much is saved: updates of a loop, or seeds of a cloning."""
+    for _ in range(2400):
+        saved = [int(path.name[3:]) for path in work.glob("state-0/at-*")]
+        done = max(saved, default=len(list(work.glob("policy-*"))))
+        if done >= more:
+            return done
         assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise AssertionError("nothing was saved in two minutes")
 
 
-def arrays_of(folder: Path) -> bytes:
-    return (folder / "policy-0" / "arrays.safetensors").read_bytes()
+def arrays_of(folder: Path, seed: int = 0) -> bytes:
+    return (folder / f"policy-{seed}" / "arrays.safetensors").read_bytes()
 
 
-def test_a_training_goes_on_after_a_kill_and_a_request_to_end(trained, shelf, tmp_path, capsys):
+@pytest.mark.parametrize("method", LONG)
+def test_a_training_goes_on_after_a_kill_and_a_request_to_end(
+    method, trained, shelf, tmp_path, capsys, monkeypatch
+):
     """Killed, started, ended by SIGTERM, refused with other settings, finished: the same policy."""
     out, work = tmp_path / "out", tmp_path / "out.training"
-    with start(shelf, out) as process:
-        killed = wait_for(work, 20, process)
+    step = 1 if method == "bc" else 20
+    with start(shelf, method, out) as process:
+        killed = wait_for(work, step, process)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    with start(shelf, out) as process:
-        wait_for(work, killed + 20, process)
+    with start(shelf, method, out) as process:
+        wait_for(work, killed + step, process)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, words = process.communicate(timeout=20)
@@ -212,14 +177,18 @@ def test_a_training_goes_on_after_a_kill_and_a_request_to_end(trained, shelf, tm
     assert b"Start the same command again to go on." in words
     assert not out.exists()
 
-    more = ("--ensemble", shelf / "mbpo" / "ensemble", *LONG)
-    assert train(shelf, "mbpo", out, *more, "--updates", 1010) == 2
-    assert "(recipe.updates: 1000), got 1010" in capsys.readouterr().err
-    assert train(shelf, "mbpo", out, *more) == 0
-    assert train(shelf, "mbpo", tmp_path / "once", *more) == 0
-    assert arrays_of(out) == arrays_of(tmp_path / "once")
+    monkeypatch.chdir(shelf)
+    seeds = SEEDS[method]
+    other = ("--first-seed", 1) if method == "bc" else ("--updates", 1010)
+    assert train(shelf, method, out, *LONG[method], *other, seeds=seeds) == 2
+    told = "(first seed: 0), got 1" if method == "bc" else "(recipe.updates: 1000), got 1010"
+    assert told in capsys.readouterr().err
+    assert train(shelf, method, out, *LONG[method], seeds=seeds) == 0
+    assert train(shelf, method, tmp_path / "once", *LONG[method], seeds=seeds) == 0
+    for seed in range(seeds):
+        assert arrays_of(out, seed) == arrays_of(tmp_path / "once", seed)
     found, once = ([x | {"time": 0} for x in lines(f)] for f in (out, tmp_path / "once"))
-    assert len(found) == 100
+    assert len(found) == (60 if method == "bc" else 100)
     assert found == once
     assert not work.exists()
 

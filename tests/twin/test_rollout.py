@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from stepdown.evaluation.in_patients import Constant, StepDown
+from stepdown.patients.episodes import Mode
+from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, MAP
 from stepdown.twin.fit import make_twin
@@ -24,7 +25,7 @@ def drift(state, level, *, key):
 
 
 def test_a_decider_is_obeyed_hour_by_hour():
-    episodes = roll_out(StepDown(), drift, STATES, 3, keys=KEYS)
+    episodes = roll_out(Mode(RULES["blind stepping down"]), drift, STATES, 3, keys=KEYS)
     assert episodes.state.shape == (5, 4, STEPS, 13)
     assert np.array_equal(
         episodes.level, [[2, 2, 2, 2], [4, 3, 2, 2], [6, 5, 4, 3], [8, 7, 6, 5], [9, 8, 7, 6]]
@@ -35,15 +36,15 @@ def test_a_decider_is_obeyed_hour_by_hour():
 
 
 def test_a_start_alone_comes_out_as_among_others():
-    p4 = Constant(jnp.asarray(4))
+    p4 = Mode(RULES["always P4"])
     together = roll_out(p4, drift, STATES, 3, keys=KEYS)
     alone = roll_out(p4, drift, STATES[2:3], 3, keys=KEYS[2:3])
     assert np.array_equal(alone.state[0], together.state[2])
 
 
 def test_all_who_decide_meet_the_same_luck():
-    one = roll_out(Constant(jnp.asarray(4)), drift, STATES, 2, keys=KEYS)
-    other = roll_out(Constant(jnp.asarray(7)), drift, STATES, 2, keys=KEYS)
+    one = roll_out(Mode(RULES["always P4"]), drift, STATES, 2, keys=KEYS)
+    other = roll_out(Mode(RULES["always P7"]), drift, STATES, 2, keys=KEYS)
     apart = np.asarray(one.state[..., MAP] - other.state[..., MAP])
     assert np.allclose(apart[:, 1:], 3.0, atol=1e-4)
 

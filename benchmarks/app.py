@@ -1,0 +1,214 @@
+"""How fast the app answers: `python benchmarks/app.py [RUN]` prints the figures of docs/app.md.
+
+The server runs in a process of its own, and so does a plain FastAPI echo, to which everything is
+held: same machine, same client, same bytes in. Needs the `app` extra and a finished run.
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from stepdown.app.audit import Audit, verify
+
+ECHO = """
+import sys, uvicorn
+from fastapi import FastAPI, Request, Response
+app = FastAPI()
+@app.get("/healthz")
+async def healthz(): return {"status": "alive"}
+@app.post("/echo")
+async def echo(body: dict): return body
+uvicorn.run(app, port=int(sys.argv[1]), access_log=False, log_level="warning")
+"""
+APP = """
+import sys
+from pathlib import Path
+from stepdown.app.commands import AppConfig, serve
+serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
+"""
+PORTS = {"app": 8431, "echo": 8432}
+JSON = "content-type: application/json\r\n"
+
+
+def main() -> None:
+    """Start both servers, measure, print."""
+    run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    with tempfile.TemporaryDirectory() as state:
+        started = time.perf_counter()
+        servers = [
+            subprocess.Popen([sys.executable, "-c", APP, str(PORTS["app"]), str(run), state]),
+            subprocess.Popen([sys.executable, "-c", ECHO, str(PORTS["echo"])]),
+        ]
+        try:
+            wait(f"http://127.0.0.1:{PORTS['echo']}/healthz")
+            wait(f"http://127.0.0.1:{PORTS['app']}/readyz")
+            print(f"ready after {time.perf_counter() - started:.1f} s")
+            wait_for_reviews()
+            asyncio.run(measure(a_body()))
+        finally:
+            for server in servers:
+                server.terminate()
+                server.wait()
+        print(f"audit after all that: {verify(Path(state))}")
+    audit_speed()
+
+
+def wait(url: str) -> None:
+    """Until a server answers with 200."""
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(url, timeout=1) as found:
+                if found.status == 200:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(url)
+
+
+def get(path: str) -> dict:
+    """JSON of the app."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORTS['app']}{path}") as found:
+        return json.load(found)
+
+
+def wait_for_reviews() -> None:
+    """The list is looked at in the background after the start; that would be in the way."""
+    while any(row["review"] is None for row in get("/v1/patients")["patients"]):
+        time.sleep(0.5)
+
+
+def a_body() -> dict:
+    """The request of a recorded moment that is answered, not refused."""
+    for row in get("/v1/patients")["patients"]:
+        answer = get(f"/v1/patients/{row['patient']}/whatif")
+        if answer["status"] == "ok":
+            return get(f"/v1/audit/{answer['audit_id']}")["body"]["request"]
+    raise ValueError("expected a patient whose what-if is not refused, found none.")
+
+
+async def measure(body: dict) -> None:
+    """All figures, one after the other."""
+    health = request("GET", "/healthz")
+    print("\n| what | req/s | p50 ms | p99 ms | bar |\n|---|---|---|---|---|")
+    ours = await closed("app", health, 8, 4.0)
+    echo = await closed("echo", health, 8, 4.0)
+    say("/healthz, 8 at once", ours, "1000 req/s, p99 20 ms")
+    say("echo's /healthz, 8 at once", echo)
+    for hours, rate, seconds, bar in (
+        (1, 5.0, 20.0, "5 req/s, p50 300 ms, p99 600 ms"),
+        (6, 0.5, 30.0, "0.5 req/s, p99 3 s"),
+    ):
+        sent = json.dumps(body | {"horizon_h": hours}).encode()
+        found = await paced("app", request("POST", "/v1/whatif", sent), rate, seconds)
+        plain = await paced("echo", request("POST", "/echo", sent), rate, seconds)
+        say(f"what-if {hours} h, paced", found, bar)
+        say("echo of the same body, paced", plain)
+        ratio = statistics.median(found[1]) / statistics.median(plain[1])
+        print(f"| what-if {hours} h / echo, p50 | | x{ratio:.0f} | | |")
+    sent = json.dumps(body).encode()
+    say("what-if 6 h, 2 at once", await closed("app", request("POST", "/v1/whatif", sent), 2, 10.0))
+    await overload(request("POST", "/v1/whatif", sent), health)
+
+
+def say(name: str, found: tuple[float, list[float], list[int]], bar: str = "") -> None:
+    """A line of the table."""
+    rate, times, codes = found
+    cuts = statistics.quantiles(times, n=100)
+    odd = {code: codes.count(code) for code in set(codes) if code != 200}
+    print(f"| {name} | {rate:.1f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {bar} {odd or ''} |")
+
+
+async def overload(call: bytes, health: bytes) -> None:
+    """Ten times what may wait, at once; health meanwhile; then one more."""
+    started = time.perf_counter()
+    crowd = [asyncio.create_task(once("app", call)) for _ in range(170)]
+    pulse = []
+    while not all(one.done() for one in crowd):
+        pulse.append((await once("app", health))[0])
+        await asyncio.sleep(0.02)
+    codes = [one.result()[1] for one in crowd]
+    took = time.perf_counter() - started
+    after = await once("app", call)
+    print(
+        f"\noverload: 170 at once, {codes.count(200)} answered, {codes.count(429)} sent away, "
+        f"{sum(code >= 500 for code in codes)} failed; done after {took:.1f} s; "
+        f"slowest health {max(pulse):.0f} ms; the next answer took {after[0]:.0f} ms ({after[1]})"
+    )
+
+
+# ── a small HTTP client: the usual ones are slower than what is measured ─────────────────────────
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    """A request as it goes over the wire."""
+    kind = JSON if body else ""
+    head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{kind}content-length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+async def answer(reader, writer, call: bytes) -> tuple[float, int]:
+    """Milliseconds and status of one request on an open connection."""
+    started = time.perf_counter()
+    writer.write(call)
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = int(head.split("content-length: ")[1].split("\r\n")[0])
+    await reader.readexactly(length)
+    return 1000 * (time.perf_counter() - started), int(head.split(" ")[1])
+
+
+async def once(server: str, call: bytes) -> tuple[float, int]:
+    """The same on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORTS[server])
+    found = await answer(reader, writer, call)
+    writer.close()
+    return found
+
+
+async def closed(server: str, call: bytes, workers: int, seconds: float):
+    """As fast as it goes: each worker asks again when it has its answer."""
+    until = time.perf_counter() + seconds
+    found: list[tuple[float, int]] = []
+
+    async def work() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", PORTS[server])
+        while time.perf_counter() < until:
+            found.append(await answer(reader, writer, call))
+        writer.close()
+
+    started = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return len(found) / (time.perf_counter() - started), *map(list, zip(*found, strict=True))
+
+
+async def paced(server: str, call: bytes, rate: float, seconds: float):
+    """At a rate, whether or not the last answer is there."""
+    tasks = []
+    for _ in range(round(rate * seconds)):
+        tasks.append(asyncio.create_task(once(server, call)))
+        await asyncio.sleep(1 / rate)
+    found = await asyncio.gather(*tasks)
+    return rate, *map(list, zip(*found, strict=True))
+
+
+def audit_speed(entries: int = 1000) -> None:
+    """Entries in a second, each on the disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        audit = Audit(Path(folder))
+        started = time.perf_counter()
+        for number in range(entries):
+            body = {"number": number, "filling": "x" * 8000}
+            audit.append("whatif", body, "2026-01-01T00:00:00+00:00")
+        rate = entries / (time.perf_counter() - started)
+        audit.close()
+    print(f"audit: {rate:.0f} entries/s of 8 kB, each fsynced (bar 200)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Tables of `benchmarks/off_policy.py`: `python benchmarks/off_policy_tables.py off_policy.jsonl`.
+
+Bias is against the true value of the population, and against the same cohort's own starts played
+in truth ("own"), which is free of who happened to be in the cohort. A gain is the difference to
+hold. "covers" and "gain" count 95 % intervals that hold the truth of the population. Markdown.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ESTIMATORS = ("wis", "fqe", "wdr", "magic", "model")
+RECOMMENDED = "wdr"
+
+
+def read(path: Path, preset: str) -> tuple[dict[str, tuple[float, float]], list[dict[str, Any]]]:
+    """The truth with its standard error, and the cohorts."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [line for line in lines if line["preset"] == preset]
+    groups = [line["sums"] for line in lines if line["kind"] == "truth"]
+    cohorts = [line for line in lines if line["kind"] == "cohort"]
+    truth = {}
+    for name in groups[0] if groups else ():
+        total, count, square, cross, counts = np.sum([group[name] for group in groups], axis=0)
+        mean = total / count
+        spread = square - 2 * mean * cross + mean**2 * counts
+        truth[name] = float(mean), float(spread**0.5 / count)
+    return truth, cohorts
+
+
+def own_value(cohort: dict[str, Any], name: str) -> float:
+    """What the policy does from this cohort's own starts."""
+    return cohort["own"][name][0] / cohort["own"][name][1]
+
+
+def estimator_rows(truth, cohorts: list[dict[str, Any]]) -> list[str]:
+    """Bias, width and coverage of every estimator for every policy."""
+    rows = [
+        "| policy | truth | estimator | mean | bias | bias (own) | half-width | covers | gain |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in cohorts[0]["policies"]:
+        value, error = truth[f"{name}|value"]
+        gain = truth[f"{name}|gain"][0]
+        for estimator in ESTIMATORS:
+            found = np.array([c["policies"][name][estimator] for c in cohorts], float)
+            gains = np.array([c["policies"][name][f"{estimator}|gain"] for c in cohorts], float)
+            own = np.array([own_value(c, f"{name}|value") for c in cohorts])
+            covers = np.mean((found[:, 1] <= value) & (value <= found[:, 2]))
+            gained = np.mean((gains[:, 1] <= gain) & (gain <= gains[:, 2]))
+            half = np.mean(found[:, 2] - found[:, 1]) / 2
+            rows.append(
+                f"| {name} | {value:.2f} ± {error:.2f} | {estimator} | {found[:, 0].mean():.2f} | "
+                f"{found[:, 0].mean() - value:+.2f} | {np.mean(found[:, 0] - own):+.2f} | "
+                f"{half:.2f} | {covers:.0%} | {gained:.0%} |"
+            )
+    return rows
+
+
+def word_rows(cohorts: list[dict[str, Any]]) -> list[str]:
+    """What is said about overlap, and what is true."""
+    rows = [
+        "| policy | said informative | truly | effective patients | truly | seen | truly |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in cohorts[0]["policies"]:
+        each = [c["policies"][name] for c in cohorts]
+        said = np.mean([one["word"] == "informative" for one in each])
+        true = np.mean([one["true_word"] == "informative" for one in each])
+        cells = [
+            f"{np.median([one[key] for one in each]):.{digits}f}"
+            for key, digits in (
+                ("patients", 0),
+                ("true_patients", 0),
+                ("seen", 2),
+                ("true_seen", 2),
+            )
+        ]
+        rows.append(f"| {name} | {said:.0%} | {true:.0%} | {' | '.join(cells)} |")
+    return rows
+
+
+def verdicts(truth, cohorts: list[dict[str, Any]]) -> list[str]:
+    """The numbers that must hold."""
+    rows = []
+    pairs = [(name, one) for c in cohorts for name, one in c["policies"].items()]
+    lacking = [one["word"] for _, one in pairs if one["true_word"] == "uninformative"]
+    if lacking:
+        share = np.mean([word == "uninformative" for word in lacking])
+        rows.append(f"* without overlap in truth: {len(lacking)}, called so {share:.1%}")
+    for title, chosen in (
+        ("adequate overlap in truth", lambda one: one["true_word"] == "informative"),
+        ("called informative", lambda one: one["word"] == "informative"),
+    ):
+        for estimator in ESTIMATORS:
+            inside = []
+            for name, one in pairs:
+                low, high = one[estimator][1:]
+                if chosen(one):
+                    inside.append(low <= truth[f"{name}|value"][0] <= high)
+            rows.append(
+                f"* {title}: {estimator} covers {np.mean(inside):.1%} of {len(inside)}"
+                + (" (recommended)" if estimator == RECOMMENDED else "")
+            )
+    return rows
+
+
+def bound_rows(truth, cohorts: list[dict[str, Any]]) -> list[str]:
+    """How often the bounds under hidden confounding hold the truth."""
+    gammas = [bound[0] for bound in cohorts[0]["policies"]["hold"]["bounds"]]
+    head = " | ".join(f"Γ {gamma:g}" for gamma in gammas)
+    rows = [f"| policy | {head} |", "|---" * (len(gammas) + 1) + "|"]
+    for name in cohorts[0]["policies"]:
+        value, cells = truth[f"{name}|value"][0], []
+        for index in range(len(gammas)):
+            bounds = np.array([c["policies"][name]["bounds"][index] for c in cohorts], float)
+            inside = np.mean((bounds[:, 3] <= value) & (value <= bounds[:, 4]))
+            cells.append(f"{inside:.0%} (± {np.mean(bounds[:, 4] - bounds[:, 3]) / 2:.1f})")
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return rows
+
+
+def rank_rows(truth, cohorts: list[dict[str, Any]]) -> list[str]:
+    """Rank correlation with the truth over all policies, mean over cohorts."""
+    names = list(cohorts[0]["policies"])
+    real = _ranks([truth[f"{name}|value"][0] for name in names])
+    rows = []
+    for estimator in ESTIMATORS:
+        each = [
+            np.corrcoef(real, _ranks([c["policies"][name][estimator][0] for name in names]))[0, 1]
+            for c in cohorts
+        ]
+        rows.append(f"* {estimator}: rank correlation {np.mean(each):+.2f}")
+    return rows
+
+
+def _ranks(values: list[float]) -> np.ndarray:
+    return np.argsort(np.argsort(np.nan_to_num(values, nan=-99.0)))
+
+
+def main() -> None:
+    """Print everything about one preset."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("json", type=Path)
+    parser.add_argument("--preset", default="guarded")
+    args = parser.parse_args()
+    truth, cohorts = read(args.json, args.preset)
+    seconds = {
+        key: np.median([c["seconds"][key] for c in cohorts], axis=0)
+        for key in cohorts[0]["seconds"]
+    }
+    parts = [
+        [f"{len(cohorts)} cohorts of {cohorts[0]['patients']} patients, preset {args.preset}"],
+        estimator_rows(truth, cohorts),
+        word_rows(cohorts),
+        verdicts(truth, cohorts),
+        rank_rows(truth, cohorts),
+        bound_rows(truth, cohorts),
+        [f"median seconds {k}: wall {v[0]:.0f}, CPU {v[1]:.0f}" for k, v in seconds.items()],
+    ]
+    print("\n\n".join("\n".join(part) for part in parts))
+
+
+if __name__ == "__main__":
+    main()

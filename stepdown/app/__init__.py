@@ -1,0 +1,1 @@
+"""The what-if screen's back end: pure gates and forecasts, a ledger, an audit, a thin server."""

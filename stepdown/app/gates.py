@@ -1,0 +1,203 @@
+"""The gates: when nothing may be forecast, and what may never be suggested. Pure, NumPy alone.
+
+Everything works on one bedside or on many at once (leading axes), so that the same code that
+serves one patient is tried on a hundred thousand. A missing sample can hide anything, so it never
+vouches for stability: with a gap in the last hour no change is suggested. Therefore taking data
+away never turns a refusal into advice.
+"""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits
+from stepdown.app.units import suspect_units
+from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED
+
+REACH = 2  # levels in one decision
+LV_FROM = 4  # P-level; below it the console shows no LV metrics
+UNKNOWN = -1  # a level that nobody told
+_HARD = np.array([signal.hard for signal in SIGNALS])
+
+
+class Bedside(eqx.Module):
+    """The last hour at one bedside or at many, as measured, in our units."""
+
+    signals: Float[np.ndarray, "*n steps 12"]  # NaN where nothing was measured
+    level: Int[np.ndarray, "*n"]  # P-level in force, UNKNOWN where nobody told
+    highest: Int[np.ndarray, "*n"]  # level of the pump; 0 where the pump is unknown
+    age: Float[np.ndarray, "*n"]  # min between the newest sample and now
+    clock: Bool[np.ndarray, "*n"]  # the clock can be believed
+    alarm: Bool[np.ndarray, "*n"]  # suction or position is reported
+    undeclared: Bool[np.ndarray, "*n"]  # a channel lacks a unit that fits it
+    speed_level: Int[np.ndarray, "*n"]  # level that the speed belongs to, UNKNOWN if not known
+    likeness: Float[np.ndarray, "*n"]  # p-value of the likeliest level; NaN where not computed
+    minutes: float = eqx.field(static=True, default=10.0)  # between samples
+
+
+def state_refusals(
+    bed: Bedside,
+    used: tuple[int, ...],
+    config: GateConfig = DEFAULT_GATES,
+    declared: Float[np.ndarray, " 12"] | None = None,
+) -> Bool[np.ndarray, "*n 9"]:
+    """Which of R01 to R09 hold; `used` are the columns that the models read.
+
+    Columns that no model reads are not looked at, so leaving one out changes nothing.
+    """
+    columns = np.array(sorted({*used, *REQUIRED}))
+    found = [
+        ~(bed.age <= config.oldest),
+        _missing(bed.signals[..., list(REQUIRED)], config).any(-1),
+        _flat(bed, columns[columns != SPEED], config).any(-1),
+        _outside(bed.signals[..., columns], _HARD[columns]).any((-2, -1)),
+        suspect_units(bed.signals, declared)[..., columns].any(-1) | bed.undeclared,
+        ~bed.clock | (bed.age < 0),
+        wrong_level(bed),
+        bed.alarm,
+    ]
+    others = [i for i in columns if i not in REQUIRED]
+    incomplete = _missing(bed.signals[..., others], config).any(-1)
+    unjudged = np.isnan(bed.likeness) & ~np.any(found, axis=0)
+    found.append(incomplete | (bed.likeness < config.unlike_state) | unjudged)
+    return np.stack([np.broadcast_to(x, bed.level.shape) for x in found], axis=-1)
+
+
+def allowed_levels(
+    bed: Bedside,
+    refused: Bool[np.ndarray, "*n 9"],
+    limits: Limits,
+    used: tuple[int, ...] = REQUIRED,
+) -> Bool[np.ndarray, "*n 8"]:
+    """Levels that no hard gate forbids; column i is P-(i + 2)."""
+    return ~np.any(list(forbidding_gates(bed, refused, limits, used).values()), axis=0)
+
+
+def forbidding_gates(
+    bed: Bedside,
+    refused: Bool[np.ndarray, "*n 9"],
+    limits: Limits,
+    used: tuple[int, ...] = REQUIRED,
+) -> dict[str, Bool[np.ndarray, "*n 8"]]:
+    """By hard gate, the levels that it forbids."""
+    levels = np.array(LEVELS)
+    step = levels - bed.level[..., None]
+    change, down = step != 0, step < 0
+    valid = (levels >= LOWEST) & (levels <= np.minimum(bed.highest, HIGHEST)[..., None])
+    unsafe = ~inside_limits(bed.signals, limits)[..., None]
+    gap = has_gap(bed.signals, used)[..., None]
+    return {
+        "H1": ~valid,
+        "H2": np.abs(step) > REACH,
+        "H3": down & unsafe,
+        "H4": change & refused.any(-1, keepdims=True),
+        "H5": change & gap,
+    }
+
+
+def acceptable_levels(
+    bed: Bedside,
+    allowed: Bool[np.ndarray, "*n 8"],
+    judged: Bool[np.ndarray, "*n 8"],
+    risk: Float[np.ndarray, "*n 8"],
+    config: GateConfig = DEFAULT_GATES,
+) -> tuple[Bool[np.ndarray, "*n 8"], Bool[np.ndarray, "*n"]]:
+    """The set that is shown, and whether it is safe enough to suggest something out of it.
+
+    `judged` levels have a forecast that is not refused; `risk` is the share of courses that leave
+    the limits. Levels of little risk are acceptable, and more support than is in force only if
+    that is too risky. Where every level is, what is left is to hold or to give more support, if
+    that lowers the risk; which one is not suggested.
+    """
+    levels = np.array(LEVELS)
+    level = bed.level[..., None]
+    able = allowed & judged
+    safe = able & (risk <= config.risk)
+    held = levels == level
+    holding = (safe & held).any(-1, keepdims=True)
+    now = np.where(held & able, risk, -np.inf).max(-1, keepdims=True)  # -inf: not judged
+    rest = able & (levels >= level) & (risk <= now)
+    some = safe.any(-1, keepdims=True)
+    good = np.where(holding, safe & (levels <= level), np.where(some, safe, rest))
+    return good, np.asarray(some).reshape(bed.level.shape)
+
+
+def suggest(
+    acceptable: Bool[np.ndarray, "*n 8"], settled: Bool[np.ndarray, "*n"]
+) -> Int[np.ndarray, "*n"]:
+    """The smallest acceptable support, UNKNOWN where nothing is settled."""
+    lowest = np.argmax(acceptable, axis=-1) + LOWEST
+    return np.where(acceptable.any(-1) & settled, lowest, UNKNOWN)
+
+
+def gate_wish(
+    wish: Int[np.ndarray, "*n"], acceptable: Bool[np.ndarray, "*n 8"]
+) -> Int[np.ndarray, "*n"]:
+    """What is left of a policy's wish: the wish if it is acceptable, else UNKNOWN."""
+    index = np.clip(wish - LOWEST, 0, len(LEVELS) - 1)
+    kept = np.take_along_axis(acceptable, index[..., None], axis=-1)[..., 0]
+    return np.where(kept & (wish >= LOWEST) & (wish <= HIGHEST), wish, UNKNOWN)
+
+
+def candidate_refusals(
+    p_value: Float[np.ndarray, "*n 8"],
+    support: Int[np.ndarray, "*n 8"],
+    disagreement: Float[np.ndarray, "*n 8"],
+    config: GateConfig = DEFAULT_GATES,
+) -> dict[str, Bool[np.ndarray, "*n 8"]]:
+    """R10 to R12 by level. R12 concerns the LV charts alone; a NaN disagreement is not known."""
+    return {
+        "R10": ~(p_value >= config.unlike_level) | (support < config.support),
+        "R11": disagreement > config.disagreement,
+        "R12": np.broadcast_to(np.array(LEVELS) < LV_FROM, p_value.shape),
+    }
+
+
+# ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def inside_limits(
+    signals: Float[np.ndarray, "*n steps 12"], limits: Limits
+) -> Bool[np.ndarray, "*n"]:
+    """Whether every sample of MAP, HR and pulsatility was measured and lay inside the limits."""
+    held = np.ones(signals.shape[:-2], bool)
+    for column, (low, high) in limits.bounds().items():
+        values = signals[..., column]
+        held &= ((values > low) & (values < high)).all(-1)  # NaN is not inside
+    return np.asarray(held)
+
+
+def has_gap(
+    signals: Float[np.ndarray, "*n steps 12"], used: tuple[int, ...]
+) -> Bool[np.ndarray, "*n"]:
+    """Whether any sample of the columns in use is missing."""
+    columns = sorted({*used, *REQUIRED})
+    return np.asarray(np.isnan(signals[..., columns]).any((-2, -1)))
+
+
+def wrong_level(bed: Bedside) -> Bool[np.ndarray, "*n"]:
+    """Whether the level is none of the pump's, or not the one that the speed shows."""
+    outside = (bed.level < LOWEST) | (bed.level > np.minimum(bed.highest, HIGHEST))
+    return np.asarray(outside | ((bed.speed_level != UNKNOWN) & (bed.speed_level != bed.level)))
+
+
+def _missing(values: np.ndarray, config: GateConfig) -> np.ndarray:
+    return np.isnan(values).mean(-2) > config.missing
+
+
+def _outside(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    return (values < ranges[:, 0]) | (values > ranges[:, 1])
+
+
+def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
+    """Columns with the same value for so long; whole numbers repeat by chance, so they get longer.
+
+    Speed is never asked: a controller holds it.
+    """
+    values = bed.signals[..., columns]
+    steps = values.shape[-2]
+    span = min(int(np.ceil(config.flat / bed.minutes)), steps - 1)  # steps without a change
+    same = values[..., 1:, :] == values[..., :-1, :]
+    runs = [same[..., i : i + span, :].all(-2) for i in range(steps - span)]
+    rounded = ((values == np.round(values)) | np.isnan(values)).all(-2)
+    return np.where(rounded, same.all(-2), np.any(runs, axis=0))

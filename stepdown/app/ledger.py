@@ -1,0 +1,183 @@
+"""The forecast ledger: past forecasts for the level that was really used, scored as time goes on.
+
+At every whole hour of a recording the coming hour is forecast for the level that was held in it,
+from what was known then. Once the hour is over, the forecast is scored: whether the 90 % band held
+the sample at its end, and how far the median and carry-forward were off over the hour. An hour in
+which the level changed was held at no level, so it is left out and counted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from stepdown.app.forecast import JUDGED
+from stepdown.app.recordings import Stay
+from stepdown.signals import LEVEL, LOWEST, MAP, NAMES
+from stepdown.twin.fit import Twin
+
+ROWS = 24  # hours of one compiled call
+BAND = (0.05, 0.95)
+
+
+class Scored(eqx.Module):
+    """How past forecasts came out; columns are MAP, HR and pulsatility."""
+
+    held: Float[np.ndarray, "n 3"]  # 1 where the band held the sample at the end of the hour
+    place: Float[np.ndarray, "n 3"]  # share of the draws below that sample
+    error: Float[np.ndarray, "n 3"]  # of the median, mean over the hour
+    carried: Float[np.ndarray, "n 3"]  # of carry-forward
+
+
+class Past(eqx.Module):
+    """The whole hours of a recording, as they were before and as they came out."""
+
+    state: Float[np.ndarray, "n steps 13"]
+    level: Int[np.ndarray, " n"]  # held, or the rounded mean if it changed
+    later: Float[np.ndarray, "n steps 13"]
+    end: Float[np.ndarray, " n"]  # minute of the last sample of the later hour
+    changed: Bool[np.ndarray, " n"]  # the level changed in the later hour
+
+
+def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
+    """Two whole hours after the other, from the start on; an hour with a gap is left out."""
+    found: list[tuple] = []
+    for first in range(0, len(stay.level) - 2 * steps + 1, steps):
+        two = slice(first, first + 2 * steps)
+        signals, level = stay.signals[two], stay.level[two]
+        if not np.isfinite(signals[:, list(used)]).all() or (level < LOWEST).any():
+            continue
+        before, coming = (int(np.floor(x.mean() + 0.5)) for x in np.split(level, 2))
+        rows = np.split(signals.astype(np.float32), 2)
+        states = [
+            np.concatenate([row, np.full((steps, 1), p, np.float32)], axis=1)
+            for row, p in zip(rows, (before, coming), strict=True)
+        ]
+        changed = bool((level[steps:] != level[steps]).any())
+        end = (first + 2 * steps - 1) * stay.minutes
+        found.append((states[0], coming, states[1], float(end), changed))
+    return _stack(found, steps)
+
+
+def _stack(found: list[tuple], steps: int) -> Past:
+    states, levels, later, ends, changed = zip(*found, strict=True) if found else ((),) * 5
+    shape = (-1, steps, LEVEL + 1)
+    return Past(
+        state=np.array(states, np.float32).reshape(shape),
+        level=np.array(levels, np.int32),
+        later=np.array(later, np.float32).reshape(shape),
+        end=np.array(ends, float),
+        changed=np.array(changed, bool),
+    )
+
+
+def join(parts: Sequence[Past], steps: int) -> Past:
+    """Hours of several recordings."""
+    if not parts:
+        return _stack([], steps)
+    return Past(
+        **{
+            name: np.concatenate([getattr(one, name) for one in parts])
+            for name in ("state", "level", "later", "end", "changed")
+        }
+    )
+
+
+def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored:
+    """Score the forecast of every row, some rows at a time, by one compiled program."""
+    count = len(hours.level)
+    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(ROWS))
+    parts = []
+    for first in range(0, count, ROWS):
+        rows = np.minimum(np.arange(first, first + ROWS), count - 1)
+        found = _score(
+            twin,
+            jnp.asarray(hours.state[rows]),
+            jnp.asarray(hours.level[rows]),
+            jnp.asarray(hours.later[rows]),
+            jax.vmap(lambda key: jr.split(key, draws))(keys),
+        )
+        parts.append(jax.tree.map(lambda x, n=count - first: np.asarray(x)[:n], found))
+    if not parts:
+        return Scored(*(np.zeros((0, len(JUDGED)), np.float32) for _ in range(4)))
+    return Scored(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+
+
+@eqx.filter_jit
+def _score(
+    twin: Twin,
+    states: Float[Array, "rows steps 13"],
+    levels: Int[Array, " rows"],
+    later: Float[Array, "rows steps 13"],
+    keys: Key[Array, "rows draws"],
+):
+    columns = np.array(JUDGED)
+
+    def one(state, level, truth, keys):
+        drawn = jax.vmap(lambda key: twin(state, level, key=key))(keys)[..., columns]
+        truth = truth[:, columns]
+        low, middle, high = jnp.quantile(drawn, jnp.asarray([BAND[0], 0.5, BAND[1]]), axis=0)
+        held = (truth[-1] >= low[-1]) & (truth[-1] <= high[-1])
+        place = jnp.mean(drawn[:, -1] < truth[-1:], axis=0)
+        carried = twin.carry(state, level)[:, columns]
+        errors = (jnp.mean(jnp.abs(x - truth), axis=0) for x in (middle, carried))
+        return held.astype(float), place, *errors
+
+    return jax.vmap(one)(states, levels, later, keys)
+
+
+def skill_so_far(scored: Scored, past: Past, minute: float, hours: float = 24.0) -> dict[str, Any]:
+    """This patient's coverage and skill over the last hours, from forecasts that are over."""
+    chosen = np.flatnonzero((past.end > minute - 60 * hours) & (past.end <= minute + 1e-6))
+    rows = [int(i) for i in chosen if not past.changed[i]]
+    found: dict[str, Any] = {
+        "hours": hours,
+        "of": len(rows),
+        "left_out": len(chosen) - len(rows),
+        "signals": {},
+    }
+    for column, index in enumerate(JUDGED):
+        found["signals"][NAMES[index]] = _skill(scored, rows, column)
+    main = found["signals"][NAMES[MAP]]
+    held = int(main["held"])
+    words = (
+        f"90 % band of MAP held {held} of {len(rows)} times{_compared(main['vs_persistence'])}."
+        if rows
+        else "No forecast of this patient is over yet."
+    )
+    return found | main | {"words": words}
+
+
+def _skill(scored: Scored, rows: list[int], column: int) -> dict[str, Any]:
+    if not rows:
+        return {"held": 0, "coverage90": None, "vs_persistence": None}
+    held = int(np.sum(scored.held[rows, column]))
+    error = float(np.mean(scored.error[rows, column]))
+    carried = float(np.mean(scored.carried[rows, column]))
+    relative = error / carried - 1 if carried > 0 else None
+    return {
+        "held": held,
+        "coverage90": round(held / len(rows), 3),
+        "vs_persistence": None if relative is None else round(relative, 3),
+    }
+
+
+def _compared(relative: float | None) -> str:
+    if relative is None:
+        return ""
+    share = f"{abs(100 * relative):.0f} %"
+    return f"; error {share} {'below' if relative < 0 else 'above'} carry-forward"
+
+
+def coverage_curve(scored: Scored) -> list[dict[str, float]]:
+    """What central bands claim and what they covered of MAP, for the calibration curve."""
+    place, found = scored.place[:, JUDGED.index(MAP)], []
+    for claimed in np.arange(0.1, 1.0, 0.1):
+        covered = np.mean(np.abs(place - 0.5) <= claimed / 2)
+        found.append({"claimed": round(float(claimed), 1), "covered": round(float(covered), 3)})
+    return found

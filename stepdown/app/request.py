@@ -1,0 +1,229 @@
+"""What is asked: one moment of one patient, as JSON says it, and as arrays in our units.
+
+The arrays are as measured: nothing is filled in here. Only the state for the models carries a
+single missing sample forward (docs/definitions.md), and the answer says so.
+"""
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from stepdown.app.gates import UNKNOWN, Bedside
+from stepdown.app.limits import PresetName
+from stepdown.app.pumps import PUMPS, level_of_speed, speeds_of
+from stepdown.app.units import factor, resolve
+from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED
+
+LONGEST = 72  # samples of a request
+ALARMS = ("suction", "position")
+_YEARS = range(1990, 2090)  # others are a clock that was never set
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One signal of a request; None where nothing was measured."""
+
+    unit: str | None
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One moment of one patient; the last samples of the channels are the hour before it."""
+
+    pump_profile: str | None
+    p_now: int | None
+    t_end: str  # time of the last sample, ISO 8601 with a zone
+    channels: Mapping[str, Channel]
+    now: str | None = None  # the chosen moment; None: the time of the last sample
+    grid_min: float = 10.0
+    candidates: tuple[int, ...] = LEVELS
+    horizon_h: int = HORIZON  # of the curves; risks always look six hours ahead
+    p_levels: tuple[int | None, ...] | None = None  # level in force at each sample
+    alarms: tuple[str, ...] = ()
+    limits: PresetName | None = None  # None: those of the server; the most restrictive wins
+
+    def __post_init__(self):
+        _check_channels(self)
+        for name, value, known in (
+            ("candidates", self.candidates, LEVELS),
+            ("alarms", self.alarms, ALARMS),
+            ("p_levels", self.p_levels or (), (None, *range(HIGHEST + 1))),
+            ("limits", (self.limits,), (None, *get_args(PresetName))),
+            ("horizon_h", (self.horizon_h,), range(1, HORIZON + 1)),
+        ):
+            if not set(value) <= set(known):
+                words = ", ".join(str(x) for x in known if x is not None)
+                raise ValueError(f"{name}: expected {words}, got something else.")
+        if not self.candidates or not 0 < self.grid_min <= 60:
+            raise ValueError("expected at least one candidate, and grid_min above 0 to 60.")
+        parse_time(self.t_end, "t_end")
+        if self.now is not None:
+            parse_time(self.now, "now")
+
+
+def _check_channels(request: Request) -> None:
+    for name in request.channels:
+        if name not in NAMES:
+            raise ValueError(f"channels: expected {', '.join(NAMES)}, got {name[:32]!r}.")
+    lengths = {len(channel.values) for channel in request.channels.values()}
+    lengths |= {len(request.p_levels)} if request.p_levels is not None else set()
+    if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
+        raise ValueError(
+            f"channels: expected 1 to {LONGEST} samples, as many in each, got {sorted(lengths)}."
+        )
+
+
+def parse_time(text: str, name: str) -> datetime.datetime:
+    """A moment with a zone."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment.utcoffset() is None:
+        raise ValueError(f"{name}: expected a time with a zone, such as 2000-01-02T14:20:00+00:00.")
+    return moment
+
+
+def request_from_dict(table: Mapping[str, Any]) -> Request:
+    """A request out of JSON that has the right types; names of channels may be in capitals."""
+    channels = {
+        str(name).lower(): Channel(
+            one.get("unit"), tuple(None if x is None else float(x) for x in one["values"])
+        )
+        for name, one in table["channels"].items()
+    }
+    if len(channels) < len(table["channels"]):
+        raise ValueError("channels: expected each name once.")
+    rest = {name: value for name, value in table.items() if name != "channels"}
+    for name in ("candidates", "p_levels", "alarms"):
+        if rest.get(name) is not None:
+            rest[name] = tuple(rest[name])
+    rest["grid_min"] = float(rest.get("grid_min", 10.0))
+    return Request(channels=channels, **rest)
+
+
+def request_to_dict(request: Request) -> dict[str, Any]:
+    """A request as JSON; `request_from_dict` turns it back."""
+    table = asdict(request)
+    for name, value in table.items():
+        if isinstance(value, tuple):
+            table[name] = list(value)
+    for channel in table["channels"].values():
+        channel["values"] = list(channel["values"])
+    return table
+
+
+@dataclass(frozen=True)
+class Read:
+    """A request as arrays; `bed` has no likeness yet."""
+
+    bed: Bedside
+    signals: np.ndarray  # (samples, 12), all that came, our units
+    levels: np.ndarray  # (samples,), UNKNOWN where not told
+    factors: np.ndarray  # (12,), what the columns were multiplied with
+    converted: dict[str, str]  # signal -> declared unit, where that is not ours
+    undeclared: tuple[str, ...]  # signals without a unit that fits them
+
+
+def read_request(request: Request, steps: int, table: str, used: Sequence[int]) -> Read:
+    """Convert units, place the samples on the grid, and read the level off the speed.
+
+    `table` is the profile that the models were fitted on; another pump is unknown to them.
+    `used` are the columns that they read; the others are not looked at.
+    """
+    length = max([len(one.values) for one in request.channels.values()], default=0)
+    signals = np.full((max(length, steps), len(NAMES)), np.nan)
+    factors, converted, undeclared = np.ones(len(NAMES)), {}, []
+    for name, channel in request.channels.items():
+        index, unit = NAMES.index(name), resolve(name, channel.unit)
+        if unit is None:
+            undeclared += [name] * (index in {*used, *REQUIRED})
+        else:
+            factors[index] = factor(unit)
+            if factors[index] != 1.0:
+                converted[name] = channel.unit
+        values = np.array([math.nan if x is None else x for x in channel.values], float)
+        with np.errstate(over="ignore"):
+            signals[len(signals) - len(values) :, index] = values * factors[index]
+    levels = _levels(request, len(signals))
+    return Read(
+        bed=_bedside(request, signals[-steps:], levels[-steps:], table, bool(undeclared)),
+        signals=signals,
+        levels=levels,
+        factors=factors,
+        converted=converted,
+        undeclared=tuple(undeclared),
+    )
+
+
+def _levels(request: Request, samples: int) -> np.ndarray:
+    levels = np.full(samples, UNKNOWN)
+    if request.p_levels is not None:
+        told = [UNKNOWN if x is None else x for x in request.p_levels]
+        levels[samples - len(told) :] = told
+    if request.p_now is not None:
+        levels[-1] = request.p_now
+    return levels
+
+
+def _bedside(
+    request: Request, hour: np.ndarray, levels: np.ndarray, table: str, undeclared: bool
+) -> Bedside:
+    steps = len(hour)
+    end = parse_time(request.t_end, "t_end")
+    now = parse_time(request.now, "now") if request.now is not None else end
+    seen = np.flatnonzero(np.isfinite(hour[:, list(REQUIRED)]).all(-1))
+    waited = (now - end).total_seconds() / 60
+    age = waited + (steps - 1 - seen[-1]) * request.grid_min if len(seen) else math.nan
+    pump = PUMPS.get(request.pump_profile or "")
+    known = pump is not None and pump.table == table
+    speed = hour[-1, SPEED]
+    usable = end.year in _YEARS and now.year in _YEARS and now >= end
+    on_grid = abs(request.grid_min * steps - 60) < 1e-6
+    off = levels[(levels != UNKNOWN) & (levels < LOWEST)]  # the pump stood still within the hour
+    level = off[-1] if len(off) else (UNKNOWN if request.p_now is None else request.p_now)
+    return Bedside(
+        signals=hour,
+        level=np.asarray(level),
+        highest=np.asarray(pump.highest if pump is not None and known else 0),
+        age=np.asarray(float(age)),
+        clock=np.asarray(usable and on_grid),
+        alarm=np.asarray(bool(request.alarms)),
+        undeclared=np.asarray(undeclared),
+        speed_level=np.asarray(level_of_speed(speeds_of(table), speed) if known else UNKNOWN),
+        likeness=np.asarray(math.nan),
+        minutes=float(request.grid_min),
+    )
+
+
+def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str, ...]] | None:
+    """The hour as models read it, and the signals with a sample carried over; None if too empty.
+
+    One missing sample of a signal takes the value before it, or at the very start of what came,
+    the one after it. The level column is the rounded mean of the hour (docs/definitions.md).
+    """
+    steps = read.bed.signals.shape[-2]
+    state = np.full((steps, LEVEL + 1), np.nan, np.float32)
+    filled = []
+    for index in used:
+        column = read.signals[-steps - 1 :, index].copy()
+        empty = np.flatnonzero(np.isnan(column[-steps:]))
+        if len(empty) > steps // 6:
+            return None
+        for place in empty + len(column) - steps:
+            before = column[place - 1] if place > 0 else math.nan
+            column[place] = before if np.isfinite(before) else column[min(place + 1, steps)]
+        filled += [NAMES[index]] * bool(len(empty))
+        with np.errstate(over="ignore"):
+            state[:, index] = column[-steps:]
+    told = read.levels[-steps:]
+    told = np.where(told == UNKNOWN, read.bed.level, told)
+    state[:, LEVEL] = np.floor(told.mean() + 0.5)
+    if not np.isfinite(state[:, [*used, LEVEL]]).all() or state[0, LEVEL] not in LEVELS:
+        return None
+    return state, tuple(filled)

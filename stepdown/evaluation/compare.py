@@ -1,0 +1,274 @@
+"""How sure: means over seeds, paired differences, intervals by a bootstrap over patients.
+
+Patients, not episodes, set the width of an interval: whole patients are drawn, 2,000 times, always
+with the same random numbers, and the middle 95 % of the means is the interval. Seeds are averaged
+within each start first and are not drawn: an interval speaks of these trained policies on other
+patients; how much another training would change is the sd over seeds beside it (0 where there is
+one seed, as with rules). With fewer than two patients there is no interval (NaN).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from stepdown.evaluation.judging import Judged
+
+Metric = Literal[
+    "reward", "acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours"
+]
+METRICS: tuple[Metric, ...] = (
+    "reward",
+    "acp",
+    "total_change",
+    "ws_gradient",
+    "ws_limits",
+    "ws_both",
+    "unsafe_hours",
+)
+COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
+DRAWS, MIDDLE = 2000, (0.025, 0.975)
+
+Row = dict[str, str | float]
+Values = Float[np.ndarray, "seeds episodes"]
+Others = Float[np.ndarray, "others episodes"]  # as many seeds, or one
+Weights = Float[np.ndarray, "draws episodes"]
+
+
+def summarize(judged: Mapping[str, Judged], judge: str, against: str | None = None) -> list[Row]:
+    """Every method's metrics and, as "METRIC_minus_AGAINST", paired differences to one method.
+
+    A difference is method minus `against`, start by start and seed by seed.
+    """
+    weights = resample(_shared_rows(judged.values()))
+    rows = []
+    for method, one in judged.items():
+        for metric in METRICS:
+            own = values_of(one, metric)
+            rows.append(_row(method, judge, metric, estimate(own, weights)))
+            if against is None or method == against:
+                continue
+            apart = difference(own, values_of(judged[against], metric))
+            name = f"{metric}_minus_{against}"
+            rows.append(_row(method, judge, name, estimate(apart, weights)))
+    return rows
+
+
+def room_share(
+    judged: Mapping[str, Judged], judge: str, clinicians: str, look_ahead: str
+) -> list[Row]:
+    """Reward as the share of the room between clinicians (0 %) and look-ahead (100 %).
+
+    Metric "room_percent", a ratio of means. Where the room itself is not clearly above zero there
+    is no share (NaN).
+    """
+    weights = resample(_shared_rows(judged.values()))
+    floor = values_of(judged[clinicians], "reward")
+    room = difference(values_of(judged[look_ahead], "reward"), floor)
+    clear = estimate(room, weights)["low"] > 0
+    rows = []
+    for method, one in judged.items():
+        if method in (clinicians, look_ahead):
+            continue
+        gain = difference(values_of(one, "reward"), floor)
+        share = _percent(gain, room.mean(0, keepdims=True), weights) if clear else _NOTHING
+        rows.append(_row(method, judge, "room_percent", share))
+    return rows
+
+
+def noise_drop(
+    noiseless: Mapping[str, Judged], noisy: Mapping[str, Judged], judge: str
+) -> list[Row]:
+    """How much reward a method loses when it learns from noisy observations.
+
+    "reward_drop" is noiseless minus noisy; "reward_drop_percent" is 100 times that over the size
+    of the noiseless reward, as a ratio of means, or NaN where the latter is not clearly off zero.
+    """
+    both = [method for method in noiseless if method in noisy]
+    if not both:
+        raise ValueError("expected methods trained on both data sets, got none. Train one on both.")
+    weights = resample(_shared_rows([part[x] for part in (noiseless, noisy) for x in both]))
+    rows = []
+    for method in both:
+        clean = values_of(noiseless[method], "reward")
+        drop = difference(clean, values_of(noisy[method], "reward"))
+        rows.append(_row(method, judge, "reward_drop", estimate(drop, weights)))
+        whole = estimate(clean, weights)
+        off_zero = whole["low"] * whole["high"] > 0
+        sign = np.sign(whole["mean"])
+        percent = _percent(drop, sign * clean, weights) if off_zero else _NOTHING
+        rows.append(_row(method, judge, "reward_drop_percent", percent))
+    return rows
+
+
+def verdicts(
+    judged: Mapping[str, Mapping[str, Judged]], ours: str, baselines: Sequence[str]
+) -> list[str]:
+    """Sentences for the first screen; `judged` is by judge ("twin", "patients"), then by method.
+
+    For each judge: ours against the baseline that this judge's mean reward puts first, which is
+    known only afterwards and is said so; then the other metrics against the same baseline. For
+    each judge after the first: whether both rank the methods alike, and what it would cost to
+    choose by the first.
+    """
+    sentences = []
+    for judge, methods in judged.items():
+        sentences += _against_best(methods, judge, ours, baselines)
+    first, *others = judged
+    for other in others:
+        compared = [x for x in (ours, *baselines) if x in judged[first] and x in judged[other]]
+        sentences.append(_agreement(judged, (first, other), compared))
+    return sentences
+
+
+def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Rank correlation, ties sharing their mean rank; NaN where one side is all ties."""
+    ranks = [_ranks(np.asarray(x, float)) for x in (ours, theirs)]
+    apart = [x - x.mean() for x in ranks]
+    size = np.sqrt((apart[0] ** 2).sum() * (apart[1] ** 2).sum())
+    return float((apart[0] * apart[1]).sum() / size) if size > 0 else float("nan")
+
+
+def _ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    below = (values[None] < values[:, None]).sum(1)
+    same = (values[None] == values[:, None]).sum(1)
+    return below + (same + 1) / 2
+
+
+def values_of(judged: Judged, metric: Metric) -> Values:
+    """One metric of every seed and episode, in double precision."""
+    return np.asarray(getattr(judged.scores, metric), np.float64)
+
+
+def difference(ours: Values, theirs: Others) -> Float[np.ndarray, "more episodes"]:
+    """Paired by start and, where both were trained as often, by seed; one seed meets all."""
+    counts = len(ours), len(theirs)
+    if counts[0] != counts[1] and 1 not in counts:
+        raise ValueError(
+            f"expected as many seeds of both methods, got {counts[0]} and {counts[1]}. "
+            "Train both with the same seeds."
+        )
+    return ours - theirs
+
+
+def resample(row: Int[np.ndarray, " episodes"], draws: int = DRAWS, seed: int = 0) -> Weights:
+    """Weights of the episodes in every draw of whole patients; each draw's add up to one."""
+    patients, index = np.unique(row, return_inverse=True)
+    number = len(patients)
+    chosen = np.random.default_rng(seed).integers(number, size=(draws, number))
+    flat = chosen + number * np.arange(draws)[:, None]
+    times = np.bincount(flat.ravel(), minlength=draws * number).reshape(draws, number)
+    weights = times[:, index].astype(float)
+    weights /= weights.sum(1, keepdims=True)
+    return weights if number > 1 else np.full_like(weights, np.nan)
+
+
+def estimate(values: Values, weights: Weights) -> dict[str, float]:
+    """Mean over seeds and episodes, sd of the seeds' means, interval over patients."""
+    low, high = np.quantile(weights @ values.mean(0), MIDDLE)
+    return _estimate(values.mean(), values.mean(1), low, high)
+
+
+def _percent(part: Values, whole: Others, weights: Weights) -> dict[str, float]:
+    """100 times a ratio of means; both are drawn together."""
+    ratios = (weights @ part.mean(0)) / (weights @ whole.mean(0))
+    low, high = np.quantile(100 * ratios, MIDDLE)
+    mean = 100 * part.mean() / whole.mean()
+    return _estimate(mean, 100 * part.mean(1) / whole.mean(1), low, high)
+
+
+def _estimate(mean, per_seed: np.ndarray, low, high) -> dict[str, float]:
+    sd = per_seed.std(ddof=1) if len(per_seed) > 1 else 0.0
+    return {"mean": float(mean), "sd": float(sd), "low": float(low), "high": float(high)}
+
+
+_NOTHING = {name: float("nan") for name in ("mean", "sd", "low", "high")}
+
+
+def _row(method: str, judge: str, metric: str, found: dict[str, float]) -> Row:
+    return {"method": method, "judge": judge, "metric": metric, **found}
+
+
+def _shared_rows(judged: Iterable[Judged]) -> Int[np.ndarray, " episodes"]:
+    """The patients of the episodes, which must be the same for all who are compared."""
+    first, *others = [one.row for one in judged]
+    if not all(np.array_equal(first, row) for row in others):
+        raise ValueError(
+            "expected the same starts for every method, got others. Judge all methods together: "
+            "differences are paired."
+        )
+    return first
+
+
+OTHERS: dict[Metric, str] = {
+    "acp": "ACP",
+    "ws_gradient": "weaning score",
+    "unsafe_hours": "share of unsafe hours",
+}
+
+
+def _against_best(
+    methods: Mapping[str, Judged], judge: str, ours: str, baselines: Sequence[str]
+) -> list[str]:
+    """Two sentences: reward, and the other metrics against the same baseline."""
+    known = [name for name in baselines if name in methods]
+    if ours not in methods or not known:
+        return []
+    means = {name: values_of(methods[name], "reward").mean() for name in known}
+    best = max(known, key=means.__getitem__)
+    weights = resample(_shared_rows(methods.values()))
+    apart = difference(values_of(methods[ours], "reward"), values_of(methods[best], "reward"))
+    found, theirs = estimate(apart, weights), estimate(values_of(methods[best], "reward"), weights)
+    percent = ""
+    if theirs["low"] * theirs["high"] > 0:  # a share of almost nothing says nothing
+        percent = f" ({_signed(100 * found['mean'] / abs(theirs['mean']), 0)} %)"
+    above = int((apart.mean(1) > 0).sum())
+    hindsight = f", the best of {len(known)} baselines here, known only afterwards"
+    first = (
+        f"{ours} against {best}{hindsight if len(known) > 1 else ''}, in the {judge}: "
+        f"{_said(found, 'reward', percent)}; above it with {above} of {len(apart)} seeds."
+    )
+    parts = []
+    for metric, words in OTHERS.items():
+        apart = difference(values_of(methods[ours], metric), values_of(methods[best], metric))
+        parts.append(_said(estimate(apart, weights), words, digits=3))
+    return [first, f"Against the same {best}, in the {judge}: {'; '.join(parts)}."]
+
+
+def _agreement(
+    judged: Mapping[str, Mapping[str, Judged]], judges: tuple[str, str], compared: Sequence[str]
+) -> str:
+    """How two judges' rankings by reward agree, and what choosing by the first costs."""
+    first, other = judges
+    means = [[values_of(judged[j][x], "reward").mean() for x in compared] for j in judges]
+    chosen, best = (compared[int(np.argmax(x))] for x in means)
+    said = (
+        f"Ranked by reward, the {first} and the {other} have a Spearman correlation of "
+        f"{_signed(spearman(*means))} over {len(compared)} methods; "
+    )
+    if chosen == best:
+        return said + f"both would choose {best}."
+    methods = judged[other]
+    apart = difference(values_of(methods[chosen], "reward"), values_of(methods[best], "reward"))
+    cost = _said(estimate(apart, resample(methods[best].row)), "reward")
+    return said + (
+        f"the {first} would choose {chosen}, the {other} {best}. Choosing by the {first}, "
+        f"judged in the {other}: {cost}."
+    )
+
+
+def _said(found: dict[str, float], words: str, percent: str = "", digits: int = 2) -> str:
+    """A difference in words, with its interval."""
+    mean, low, high = (_signed(found[name], digits) for name in ("mean", "low", "high"))
+    size, span = f"{mean} {words}", f"[{low}, {high}]"
+    if not np.isfinite(found["low"]):
+        return f"{size}{percent}, too few patients for an interval"
+    if found["low"] <= 0 <= found["high"]:
+        return f"no clear difference, {size} {span}{percent}"
+    return f"{size} {span}{percent}"
+
+
+def _signed(value: float, digits: int = 2) -> str:
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text.lstrip("+-")

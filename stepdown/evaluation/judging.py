@@ -1,0 +1,300 @@
+"""Policies played for six hours and scored, in a twin and in the simulated patients.
+
+All methods and seeds meet the same starts and the same luck: a start's random numbers belong to
+the start (twin) or to the patient (truth), never to who decides. Hours are played one by one for
+all seeds at once, so the costly program, an hour of the twin or of the patients, is compiled once
+and serves every policy; only the small one that chooses levels is compiled per kind of policy.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from stepdown.evaluation.horizon import find_runs
+from stepdown.evaluation.in_patients import LookAhead, score_episodes
+from stepdown.handover import (
+    Cohort,
+    Dynamics,
+    Episodes,
+    Policy,
+    Role,
+    Scores,
+    Transitions,
+    require_role,
+)
+from stepdown.patients.bedside import play_hour, tick_keys
+from stepdown.patients.cohort import GROUP, Latents, in_groups
+from stepdown.patients.episodes import Mode, OwnTeam, Sampled, Starts, draw_starts, play
+from stepdown.patients.population import World
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.networks import LearnedPolicy, each
+from stepdown.policies.rules import Chance
+from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
+
+SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
+
+
+class Judged(eqx.Module):
+    """One method's episodes; rules, clinicians and the look-ahead have one seed."""
+
+    scores: Scores  # leaves (seeds, episodes), on the host
+    level: Int[np.ndarray, "seeds episodes times"]  # level[..., 0] was in force before
+    row: Int[np.ndarray, " episodes"]  # patient: the unit of any bootstrap
+
+    @property
+    def level_shares(self) -> Float[np.ndarray, " 8"]:
+        """Share of the decisions for each level P2..P9."""
+        chosen = self.level[..., 1:].ravel().astype(int)
+        return np.bincount(chosen - LOWEST, minlength=HIGHEST - LOWEST + 1) / len(chosen)
+
+
+class Moments(eqx.Module):
+    """Recorded hours from which episodes in a twin begin, each with its own luck."""
+
+    state: Float[Array, "n steps 13"]
+    row: Int[Array, " n"]  # patient
+    key: Key[Array, " n"]
+
+
+def latents_of(latents: Latents, whole: Cohort, part: Cohort) -> Latents:
+    """The truth behind some of a cohort's patients, such as the test patients."""
+    number = {name: row for row, name in enumerate(whole.patient)}
+    if unknown := [name for name in part.patient if name not in number]:
+        raise ValueError(
+            f"expected patients of the cohort, got {unknown[0]!r}, who is not in it. "
+            "Split the cohort that the latents belong to."
+        )
+    rows = np.array([number[name] for name in part.patient])
+    return jax.tree.map(lambda x: x[rows], latents)
+
+
+def draw_judged_starts(
+    cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray
+) -> Starts:
+    """Starts in simulated test patients, or in fresh ones (role "all"); others are refused.
+
+    Nothing may have been fitted to a cohort of role "all": a cohort itself cannot know that.
+    """
+    if cohort.role not in ("test", "all"):
+        raise ValueError(
+            f"expected test patients or fresh ones, got {cohort.role} patients. "
+            "Scores on patients that were fitted to or chosen on are not reported."
+        )
+    if len(latents.outcome) != len(cohort.patient):
+        raise ValueError(
+            f"expected the truth behind {len(cohort.patient)} patients, got "
+            f"{len(latents.outcome)}. Take their part of it by latents_of."
+        )
+    return draw_starts(cohort, latents, count, key=key)
+
+
+def moments_of(starts: Starts, *, key: PRNGKeyArray) -> Moments:
+    """The same starts for a twin; a start's luck depends on its number alone."""
+    keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(len(starts.row)))
+    return Moments(jnp.asarray(starts.state), jnp.asarray(starts.row), keys)
+
+
+def draw_moments(
+    hours: Transitions, count: int, *, key: PRNGKeyArray, role: Role = "test"
+) -> tuple[Moments, Int[np.ndarray, "n hours"]]:
+    """Starts out of recordings, and the levels recorded in the six hours that follow each.
+
+    Hours without six recorded hours ahead are left out: nobody knows what would have been set.
+    In simulated patients that is known, so there every hour may be a start (`judge_team`).
+    """
+    require_role(hours, role)
+    k_starts, k_luck = jr.split(key)
+    runs = find_runs(hours, HORIZON)
+    draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
+    start = draw.choice(runs, count, replace=count > len(runs))
+    plans = np.asarray(hours.level)[start[:, None] + np.arange(HORIZON)]
+    state, row = (jnp.asarray(np.asarray(x)[start]) for x in (hours.state, hours.patient))
+    keys = jax.vmap(lambda i: jr.fold_in(k_luck, i))(jnp.arange(count))
+    return Moments(state, row, keys), plans
+
+
+def judge_in_twin(
+    policies: Policy,
+    dynamics: Dynamics,
+    moments: Moments,
+    *,
+    sampled: bool = False,
+    hours: int = HORIZON,
+) -> Judged:
+    """A policy, or one per seed (leaves lead with the seeds), in a twin; nobody dies there."""
+    luck = _twin_luck(moments.key, hours)
+    choose = _chooser(policies, luck[:, 0], sampled)
+    return _judge_in_twin(choose, _seeds(policies) or 1, dynamics, moments, luck[:, 1])
+
+
+def judge_plans(plans: Int[np.ndarray, "n hours"], dynamics: Dynamics, moments: Moments) -> Judged:
+    """Given levels, such as the recorded ones, in a twin, with the luck of `judge_in_twin`."""
+    luck = _twin_luck(moments.key, plans.shape[1])
+    return _judge_in_twin(lambda hour, _: plans[None, :, hour], 1, dynamics, moments, luck[:, 1])
+
+
+def judge_in_patients(
+    policies: Policy,
+    starts: Starts,
+    world: World,
+    *,
+    sampled: bool = False,
+    hours: int = HORIZON,
+) -> Judged:
+    """A policy, or one per seed, in the simulated patients, as `play` does it one by one."""
+    seeds, per_hour = _seeds(policies) or 1, round(1 / world.dt)
+    ticks = np.asarray(starts.tick) + per_hour * np.arange(hours)[:, None]
+    choose = _chooser(policies, _decision_keys(starts.key, jnp.asarray(ticks)), sampled)
+    patients, keys = _for_seeds((starts.patient, starts.key), seeds)
+
+    def step(hour: int, patients, states, levels):
+        rows = (patients, keys, np.tile(ticks[hour], seeds), levels.ravel())
+        return in_groups(_patient_hour, rows, world, size=_size(levels.size))
+
+    return _judged(_play_hours(choose, step, patients, _start(starts, seeds), hours), starts.row)
+
+
+def judge_team(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
+    """The patients' own clinicians, who go on where the record stops.
+
+    `level[0, :, 1:]` are the plans that `judge_plans` plays in a twin: as recorded, and beyond.
+    """
+    return _judged([play(OwnTeam(), starts, world, hours)], starts.row)
+
+
+def judge_look_ahead(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
+    """The ceiling: two hours of look-ahead on the true model, which nobody has at a bedside."""
+    return _judged([play(LookAhead(world), starts, world, hours)], starts.row)
+
+
+def judged_to_arrays(name: str, judged: Judged) -> dict[str, np.ndarray]:
+    """Flat arrays to store: "NAME/reward" and so on; NAME is such as "cormpo/twin"."""
+    scores = {key: np.asarray(getattr(judged.scores, key)) for key in Scores.__dataclass_fields__}
+    scores |= {"level": judged.level, "row": judged.row}
+    return {f"{name}/{key}": value for key, value in scores.items()}
+
+
+def arrays_to_judged(arrays: Mapping[str, np.ndarray]) -> dict[str, Judged]:
+    """What `judged_to_arrays` stored, by NAME."""
+    wanted, made = [*Scores.__dataclass_fields__, "level", "row"], {}
+    for name in dict.fromkeys(key.rpartition("/")[0] for key in arrays):
+        if lacking := [key for key in wanted if f"{name}/{key}" not in arrays]:
+            raise ValueError(
+                f"expected {name}/{lacking[0]} beside the others, got none. Judge {name} anew."
+            )
+        *scores, level, row = (arrays[f"{name}/{key}"] for key in wanted)
+        made[name] = Judged(Scores(*map(jnp.asarray, scores)), level, row)
+    return made
+
+
+States = Float[np.ndarray, "seeds n steps 13"]
+Levels = Int[np.ndarray, "seeds n"]
+Chooser = Callable[[int, States], Levels]  # at an hour
+Step = Callable[[int, Any, States, Levels], tuple[Any, np.ndarray, np.ndarray]]
+
+
+def _play_hours(choose: Chooser, step: Step, kept, start: States, hours: int) -> list[Episodes]:
+    """Hour by hour, all seeds at once; a step gives back what is kept, states, who is alive."""
+    states, alive = [start], []
+    levels = [np.round(start[..., -1, LEVEL]).astype(np.int32)]
+    for hour in range(hours):
+        levels.append(choose(hour, states[-1]))
+        kept, later, lived = step(hour, kept, states[-1], levels[-1])
+        states.append(later.reshape(start.shape))
+        alive.append(lived.reshape(levels[-1].shape))
+    whole = [jnp.asarray(np.stack(part, axis=2)) for part in (states, levels, alive)]
+    return [Episodes(*(part[seed] for part in whole)) for seed in range(len(start))]
+
+
+def _judge_in_twin(
+    choose: Chooser, seeds: int, dynamics: Dynamics, moments: Moments, keys: Key[Array, "hours n"]
+) -> Judged:
+    own = _for_seeds(keys.T, seeds)
+
+    def step(hour: int, kept, states, levels):
+        rows = (states.reshape(-1, *states.shape[2:]), levels.ravel(), own[:, hour])
+        later = in_groups(_twin_hour, rows, dynamics, size=_size(levels.size))
+        return kept, later, np.ones(levels.size, bool)
+
+    episodes = _play_hours(choose, step, (), _start(moments, seeds), len(keys))
+    return _judged(episodes, moments.row)
+
+
+def _judged(episodes: list[Episodes], row) -> Judged:
+    """Scores of all seeds, on the host."""
+    scores = [jax.tree.map(np.asarray, score_episodes(one)) for one in episodes]
+    level = np.stack([np.asarray(one.level, np.int8) for one in episodes])
+    return Judged(jax.tree.map(lambda *x: np.stack(x), *scores), level, np.asarray(row))
+
+
+def _twin_hour(states, levels, keys, dynamics: Dynamics):
+    return jax.vmap(lambda state, level, key: dynamics(state, level, key=key))(states, levels, keys)
+
+
+def _patient_hour(patients, keys, ticks, levels, world: World):
+    """One hour under given levels: the patients, what was recorded, who is alive."""
+    per_hour = round(1 / world.dt)
+
+    def one(patient, key, tick, level):
+        own = tick_keys(key, tick, per_hour)
+        patient, signals = play_hour(patient, level, world, keys=own)
+        in_force = jnp.full((per_hour, 1), level, signals.dtype)
+        return patient, jnp.concatenate([signals, in_force], axis=1), patient.course.alive > 0
+
+    return jax.vmap(one)(patients, keys, ticks, levels)
+
+
+def _chooser(policies: Policy, keys: Key[Array, "hours n"], sampled: bool) -> Chooser:
+    """The levels that every seed's policy sets in its own states; chance is always drawn."""
+    drawn = sampled or isinstance(policies, Chance)
+    decider, several = (Sampled if drawn else Mode)(policies), _seeds(policies) > 0
+    return lambda hour, states: np.asarray(_choose(decider, states, keys[hour], several))
+
+
+@eqx.filter_jit
+def _choose(decider, states, keys, several: bool) -> Int[Array, "seeds n"]:
+    def one(decider, states):
+        return jax.vmap(lambda state, key: decider(None, state, key))(states, keys)
+
+    return each(one, decider, states) if several else one(decider, states[0])[None]
+
+
+def _seeds(policies: Policy) -> int:
+    """Seeds that the leaves lead with (the scale of the signals has two axes), or 0."""
+    inner = policies.policy if isinstance(policies, Constrained) else policies
+    mean = inner.scaler.mean if isinstance(inner, LearnedPolicy) else np.zeros(0)
+    return len(mean) if mean.ndim == 2 else 0
+
+
+def _start(starts: Starts | Moments, seeds: int) -> States:
+    return np.broadcast_to(np.asarray(starts.state), (seeds, *starts.state.shape))
+
+
+def _for_seeds(tree: Any, seeds: int) -> Any:
+    """The same rows for every seed, one seed after another."""
+    return jax.tree.map(lambda x: x[np.tile(np.arange(len(x)), seeds)], tree)
+
+
+def _size(rows: int) -> int:
+    """Rows of one compiled call; a GPU waits rather than counts, so one size serves it best."""
+    on_cpu = jax.default_backend() == "cpu"
+    return min(GROUP, 1 << (rows - 1).bit_length()) if on_cpu else SIDE_BY_SIDE
+
+
+@eqx.filter_jit
+def _twin_luck(keys: Key[Array, " n"], hours: int) -> Key[Array, "hours 2 n"]:
+    """Keys of every decision and of the hour that follows it, as `roll_out` derives them."""
+    return jnp.moveaxis(jax.vmap(lambda key: jax.vmap(jr.split)(jr.split(key, hours)))(keys), 0, 2)
+
+
+@eqx.filter_jit
+def _decision_keys(keys: Key[Array, " n"], ticks: Int[Array, "hours n"]) -> Key[Array, "hours n"]:
+    """Keys of the decisions among simulated patients, as `play` derives them."""
+    one = jax.vmap(lambda key, tick: jr.fold_in(jr.fold_in(key, tick), 1))
+    return jax.vmap(one, (None, 0))(keys, ticks)

@@ -1,0 +1,261 @@
+"""Policies judged from records alone: WIS, FQE, WDR and MAGIC, with what must stand beside them.
+
+The value is the physiological reward of six hours, not discounted, from a random recorded hour.
+Records say something about a policy only where teams did what it would do. So every value comes
+with how many patients really carry it, how much of what the policy does was seen at all, and the
+word "uninformative" where that is too little. The limits are fields of the config, fixed before
+anything was estimated. Intervals are bootstraps over patients, the same draws for every policy.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from stepdown.evaluation.behavior import Behavior
+from stepdown.evaluation.decisions import Decisions
+from stepdown.evaluation.fitted_q import (
+    Ahead,
+    Counted,
+    Lessons,
+    count_patients,
+    cross_fitted,
+    fit_q,
+    follow_policy,
+    fqe_values,
+    learn,
+)
+from stepdown.evaluation.imagined_values import imagine_values
+from stepdown.evaluation.overlap import Limits, Overlap, Word, measure_overlap, verdict
+from stepdown.evaluation.sensitivity import Bounds, confounding_bounds, weight_range
+from stepdown.evaluation.weighted import (
+    Paths,
+    PerHour,
+    Ratios,
+    magic,
+    make_paths,
+    path_weights,
+    resample,
+    wdr,
+    wis,
+)
+from stepdown.handover import Dynamics, Policy
+from stepdown.patients.cohort import in_groups
+from stepdown.problem.clinical import PAPER
+from stepdown.problem.windows import batch_size
+from stepdown.signals import HORIZON, LEVELS, LOWEST
+
+How = Literal["mode", "sampled"]
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig:
+    """Off-policy evaluation; the limits of "uninformative" are fixed beforehand."""
+
+    hours: int = HORIZON
+    draws: int = 400  # of the bootstrap over patients
+    floor: float = 0.002  # no recorded level is taken as less likely than this
+    rare: float = 0.01  # a level that teams choose less often here counts as unsupported
+    ridge: float = 30.0  # of fitted Q, in decisions
+    limits: Limits = Limits()  # below which the records say nothing
+    gammas: tuple[float, ...] = (1.2, 1.5, 2.0)  # of the sensitivity bounds
+
+    def __post_init__(self):
+        if min(self.hours, self.draws) < 1:
+            raise ValueError(
+                f"expected at least 1 hour and 1 draw, got {self.hours} and {self.draws}."
+            )
+        if not 0 < self.floor < 1 or not 0 <= self.rare < 1 or self.ridge <= 0:
+            raise ValueError(
+                "expected a floor and a rare chance between 0 and 1 and a ridge above 0, got "
+                f"{self.floor:g}, {self.rare:g} and {self.ridge:g}."
+            )
+
+
+class Estimate(eqx.Module):
+    """A value with its 95 % interval; `draws` are paired over policies."""
+
+    value: float
+    low: float
+    high: float
+    draws: Float[np.ndarray, " draws"]
+
+
+class Estimates(eqx.Module):
+    """All that the records say about one policy."""
+
+    wis: Estimate
+    fqe: Estimate
+    wdr: Estimate
+    magic: Estimate | None  # where a model was given
+    model: Estimate | None  # that model's own value of the same starts
+    overlap: Overlap
+    bounds: tuple[Bounds, ...]  # of WIS under hidden confounding
+    word: Word = eqx.field(static=True)
+
+
+class Records(eqx.Module):
+    """The records of a cohort, made ready for any number of policies."""
+
+    decisions: Decisions
+    behavior: Behavior
+    paths: Paths
+    chance: Float[np.ndarray, " n"]  # the teams' chance of the recorded level
+    lessons: Lessons
+    draws: Counted  # bootstrap draws of patients
+    folds: Counted  # all patients but one fold
+    own: Counted  # all patients once
+    config: OffPolicyConfig = eqx.field(static=True)
+
+
+def prepare_records(
+    decisions: Decisions,
+    behavior: Behavior,
+    config: OffPolicyConfig = OffPolicyConfig(),  # noqa: B008 (frozen)
+    *,
+    key: PRNGKeyArray,
+) -> Records:
+    """Do what all policies share; they also share the bootstrap draws, so they can be paired."""
+    rows = np.arange(len(decisions.level)), decisions.level - LOWEST
+    if len(behavior.held) != len(decisions.level):
+        raise ValueError("expected chances for these decisions, got others. Fit them again.")
+    recorded = np.exp(behavior.level[rows])
+    _require_chances(recorded, behavior, decisions)
+    paths = make_paths(decisions, config.hours)
+    lessons = learn(decisions, behavior)
+    # NumPy's generator: JAX would compile a program for every number of patients.
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    fold = behavior.fold[np.unique(decisions.patient, return_index=True)[1]]
+    apart = (fold[None] != np.arange(fold.max() + 1)[:, None]) * 1.0
+    counts = resample(paths.patients, config.draws, rng), apart, np.ones((1, paths.patients))
+    draws, folds, own = (count_patients(lessons, count, config.ridge) for count in counts)
+    chance = np.maximum(recorded, config.floor)
+    return Records(decisions, behavior, paths, chance, lessons, draws, folds, own, config)
+
+
+def estimate_off_policy(
+    policy: Policy,
+    records: Records,
+    *,
+    how: How = "sampled",
+    model: Dynamics | None = None,
+    key: PRNGKeyArray,
+) -> Estimates:
+    """Judge a policy from records; `how` says whether its levels are drawn or its mode is taken.
+
+    The model must not have been fitted to these patients; the key is for its throws.
+    """
+    data, config = records.decisions, records.config
+    now, later = (policy_chances(policy, s, how) for s in (data.state, data.next_state))
+    chosen = now[np.arange(len(now)), data.level - LOWEST]
+    ratio = chosen / records.chance * records.lessons.weight
+    weight = path_weights(records.paths, ratio, records.behavior.goes_on)
+    gone = records.paths.gone
+    reward = np.where(gone, -PAPER.reward_clip, data.reward[records.paths.row]).astype(float)
+    overlap = measure_overlap(records.paths, weight, _unsupported(now, records))
+    fqe, ahead = _fitted_q(records, now, later)
+    blend = own = None
+    if model is not None:
+        certain = how == "mode"
+        imagined = imagine_values(policy, model, data, config.hours, mode=certain, key=key)
+        blend, own = _magic(records, weight, imagined)
+    return Estimates(
+        wis=_estimate(wis(records.paths, weight, reward), records),
+        fqe=fqe,
+        wdr=_estimate(_corrected(records, weight, ahead), records),
+        magic=blend,
+        model=own,
+        overlap=overlap,
+        bounds=tuple(_bounds(records, chosen, reward, gamma) for gamma in config.gammas),
+        word=verdict(overlap, config.limits),
+    )
+
+
+def _require_chances(recorded: np.ndarray, behavior: Behavior, decisions: Decisions) -> None:
+    """Refuse a behavior policy that calls impossible what was recorded."""
+    used = decisions.held
+    for name, chance in (("level", recorded), ("held", behavior.held)):
+        if not (chance[used] > 0).all():
+            raise ValueError(
+                f"expected chances above 0 for all that was recorded ({name}), got 0 at "
+                f"{int((~(chance[used] > 0)).sum())} decisions. A behavior policy that excludes "
+                "recorded decisions is wrong: fit it on more patients or mix it with frequencies."
+            )
+
+
+def policy_chances(
+    policy: Policy, states: Float[np.ndarray, "n steps 13"], how: How = "sampled"
+) -> Float[np.ndarray, "n 8"]:
+    """The chances of the eight levels at every state; by mode, 1 for the most probable."""
+
+    def chances(states):
+        return jax.vmap(policy)(states)
+
+    logs = in_groups(chances, (states,), size=batch_size(len(states)))
+    if not np.isfinite(logs).all():
+        raise ValueError(
+            "expected finite log-probabilities of the levels, got others. "
+            "Does the policy know all signals of these patients?"
+        )
+    if how == "mode":
+        return (np.arange(len(LEVELS))[None] == logs.argmax(1)[:, None]) * 1.0
+    return np.exp(logs.astype(float))
+
+
+def _unsupported(now: np.ndarray, records: Records) -> float:
+    rare = np.exp(records.behavior.level) < records.config.rare
+    return float((now * rare)[records.decisions.start].sum(1).mean())
+
+
+def _fitted_q(records: Records, now: np.ndarray, later: np.ndarray) -> tuple[Estimate, Ahead]:
+    """FQE, refitted for every draw of patients, and its cross-fitted values at every row."""
+    lessons, hours = records.lessons, records.config.hours
+    course, *expected = follow_policy(lessons, records.decisions, now, later)
+    value, draws = (
+        fqe_values(lessons, course, counted, hours) for counted in (records.own, records.draws)
+    )
+    apart = fit_q(lessons, course, records.folds, hours)
+    tables = (lessons.table, expected[0], expected[1])
+    fold = records.behavior.fold
+    ahead = cross_fitted(apart, tables, fold, records.decisions, lessons.floor)
+    return _interval(float(value[0]), draws), ahead
+
+
+def _corrected(records: Records, weight: PerHour, ahead: Ahead) -> Ratios:
+    """A model's value of the starts and its weighted errors, hour by hour."""
+    rows, hours = records.paths.row, weight.shape[1]
+    left = np.arange(hours)[::-1][None]  # hours to go after each hour
+    error = records.decisions.reward[rows] + ahead.later[left, rows] - ahead.decision[left, rows]
+    error = np.where(records.paths.gone, 0.0, error)
+    return wdr(records.paths, weight, ahead.now[-1][rows[:, 0]], error)
+
+
+def _magic(records: Records, weight: PerHour, imagined: Ahead) -> tuple[Estimate, Estimate]:
+    """The blend of the model with its corrections, and the model alone."""
+    corrected = _corrected(records, weight, imagined)
+    draws, value, _ = magic(corrected, records.draws.counts)
+    alone = Ratios(corrected.above[:, :1], corrected.below[:, :1])
+    return _interval(value, draws), _estimate(alone, records)
+
+
+def _bounds(records: Records, chosen: np.ndarray, reward: PerHour, gamma: float) -> Bounds:
+    rest = records.lessons.weight, records.behavior.goes_on
+    weights = weight_range(records.paths, chosen, records.chance, rest, gamma)
+    return confounding_bounds(records.paths, weights, reward, gamma, records.draws.counts)
+
+
+def _estimate(ratios: Ratios, records: Records) -> Estimate:
+    value = ratios.values(records.own.counts)[0]
+    return _interval(float(value), ratios.values(records.draws.counts))
+
+
+def _interval(value: float, draws: np.ndarray) -> Estimate:
+    """Percentiles of the draws; without a limit where a draw followed nobody."""
+    if not np.isfinite(draws).all():
+        return Estimate(value, -np.inf, np.inf, draws)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Estimate(value, float(low), float(high), draws)

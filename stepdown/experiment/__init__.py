@@ -1,0 +1,1 @@
+"""One command for the whole journey: jobs that are made once, tables, figures, one report."""

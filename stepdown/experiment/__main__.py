@@ -1,0 +1,36 @@
+"""Numerical stages on a machine with JAX alone: `python -m stepdown.experiment PRESET STAGE`.
+
+A stage is a part of the jobs' names, such as `patients`, `twin`, `guardian`, `train/recorded`,
+`judge/noisy/paper`; `all` are all. What they need is made first. `stepdown run PRESET --out DIR`
+goes on from the folder and writes tables and report.
+"""
+
+import argparse
+from pathlib import Path
+
+from stepdown.experiment.jobs import alone, in_order, run_jobs
+from stepdown.experiment.plan import make_plan
+from stepdown.experiment.presets import PRESETS
+
+
+def main() -> None:
+    """Make the jobs of a stage."""
+    parser = argparse.ArgumentParser(prog="python -m stepdown.experiment", description=__doc__)
+    parser.add_argument("preset", choices=PRESETS)
+    parser.add_argument("stage", help="part of the jobs' names, or all")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    config = PRESETS[asked.preset]
+    jobs = in_order([job for choice in config.cohorts for job in make_plan(config, choice).jobs])
+    chosen = [job for job in jobs if asked.stage == "all" or asked.stage in job.name]
+    if not chosen:
+        parser.error(
+            f"expected a stage of this preset, got {asked.stage!r}. Jobs are "
+            f"{', '.join(job.name for job in jobs[:5])} and so on."
+        )
+    with alone(asked.out) as desk:
+        run_jobs(chosen, desk)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What the jobs of a run have found, as the report takes it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepdown.evaluation.judging import Judged
+from stepdown.experiment.jobs import Desk, Job
+from stepdown.experiment.learning import read_judged
+from stepdown.experiment.plan import Plan
+from stepdown.report.comparison import EXPERT, Comparison
+
+Judgments = dict[str, dict[str, Judged]]  # by judge, then by method
+
+
+def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
+    """Every data set in every setting, learned rows and rules side by side."""
+    rules = _by_judge(read_judged(desk, plan.rules))
+    if plan.expert is not None:
+        for judge, found in read_judged(desk, plan.expert).items():
+            rules.setdefault(judge, {})[EXPERT] = found
+    found = []
+    for (data, setting), rows in plan.compared.items():
+        judged: Judgments = {judge: dict(methods) for judge, methods in rules.items()}
+        for name, row in rows.items():
+            for judge, one in read_judged(desk, row.judge).items():
+                judged.setdefault(judge, {})[name] = one
+        curves = {name: desk.arrays(row.train) for name, row in rows.items()}
+        seconds = {name: float(desk.about(row.train)["seconds"]) for name, row in rows.items()}
+        found.append(Comparison(plan.name, data, setting, judged, curves, seconds))
+    return found
+
+
+def stage_seconds(jobs: list[Job], desk: Desk) -> dict[str, dict[str, Any]]:
+    """How long each job took, where and when."""
+    return {
+        job.name: {key: desk.about(job)[key] for key in ("seconds", "device", "date")}
+        for job in jobs
+    }
+
+
+def _by_judge(found: Mapping[str, Judged]) -> Judgments:
+    """From "hold/twin" to judge, then method."""
+    judged: Judgments = {}
+    for name, one in found.items():
+        method, judge = name.rsplit("/", 1)
+        judged.setdefault(judge, {})[method] = one
+    return judged

@@ -1,0 +1,296 @@
+"""Gates and refusals: worked cases, and a hundred thousand that try to break them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepdown.app.gates import (
+    UNKNOWN,
+    acceptable_levels,
+    allowed_levels,
+    forbidding_gates,
+    gate_wish,
+    has_gap,
+    inside_limits,
+    state_refusals,
+    suggest,
+)
+from stepdown.app.limits import PRESETS, GateConfig, Limits
+from stepdown.app.refusals import GATES, STATE_CODES
+from stepdown.policies import constraint
+from stepdown.signals import HR, LEVELS, MAP, PULSATILITY, SIGNALS
+from tests.app.bedsides import USED, calm, crowd, one, put
+
+PAPER = PRESETS["paper"]
+MANY = 100_000
+
+
+def codes(bed, used=USED, **changes) -> set[str]:
+    found = state_refusals(bed, used, GateConfig(**changes))
+    return {code for code, held in zip(STATE_CODES, found, strict=True) if held}
+
+
+def levels(bed, limits: Limits = PAPER) -> list[int]:
+    found = allowed_levels(bed, state_refusals(bed, USED), limits, USED)
+    return [p for p, held in zip(LEVELS, found, strict=True) if held]
+
+
+def test_a_calm_patient_is_not_refused_and_may_move_by_two():
+    assert codes(calm()) == set()
+    assert levels(calm()) == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"age": np.asarray(15.0 + 1 / 60)}, "R01"),
+        ({"age": np.asarray(np.nan)}, "R01"),
+        ({"clock": np.asarray(False)}, "R06"),
+        ({"highest": np.asarray(0)}, "R07"),
+        ({"level": np.asarray(1)}, "R07"),
+        ({"level": np.asarray(UNKNOWN)}, "R07"),
+        ({"level": np.asarray(9), "highest": np.asarray(8)}, "R07"),
+        ({"speed_level": np.asarray(5)}, "R07"),
+        ({"alarm": np.asarray(True)}, "R08"),
+        ({"undeclared": np.asarray(True)}, "R05"),
+        ({"likeness": np.asarray(0.049)}, "R09"),
+        ({"likeness": np.asarray(np.nan)}, "R09"),
+    ],
+)
+def test_one_thing_wrong_is_one_code(changes, code):
+    assert codes(calm(**changes)) == {code}
+
+
+def test_fifteen_minutes_are_not_too_old():
+    assert codes(calm(age=np.asarray(15.0))) == set()
+
+
+@pytest.mark.parametrize("signal", ["map", "hr", "pulsatility"])
+def test_one_missing_sample_of_six_works_and_two_are_too_many(signal):
+    column = calm().signals[:, [s.name for s in SIGNALS].index(signal)].copy()
+    for missing, expected in ((1, set()), (2, {"R02"}), (6, {"R02"})):
+        values = column.copy()
+        values[:missing] = np.nan
+        assert codes(put(calm(), signal, values)) == expected
+
+
+@pytest.mark.parametrize("index", range(12))
+def test_hard_ranges_include_their_ends_and_nothing_beyond(index):
+    low, high = SIGNALS[index].hard
+    for value, outside in (
+        (low, False),
+        (high, False),
+        (np.nextafter(low, -np.inf), True),
+        (np.nextafter(high, np.inf), True),
+        (np.inf, True),
+        (-np.inf, True),
+        (1e308, True),
+    ):
+        column = calm().signals[:, index].copy()
+        column[3] = value
+        bed = put(calm(), SIGNALS[index].name, column)
+        assert ("R04" in codes(bed)) == outside, value
+
+
+def test_a_flat_line_is_refused_but_a_steady_small_pulse_is_not():
+    stuck = np.array([70.1, 71.2, 72.3, 72.3, 72.3, 72.3])
+    assert codes(put(calm(), "map", stuck)) == {"R03"}
+    shorter = np.array([70.1, 71.2, 71.9, 72.3, 72.3, 72.3])
+    assert codes(put(calm(), "map", shorter)) == set()
+    pulse = 3.0 + 0.01 * np.array([0, 1, -1, 2, 0, 1])
+    bed = put(put(calm(), "pulsatility", pulse), "sbp", calm().signals[:, 8] + pulse)
+    assert codes(bed) == set()
+
+
+def test_whole_numbers_may_repeat_for_a_while():
+    assert codes(put(calm(), "map", np.array([70.0, 71, 72, 72, 72, 72]))) == set()
+    assert codes(put(calm(), "map", np.full(6, 72.0))) == {"R03"}
+
+
+def test_a_pressure_in_kilopascals_is_suspected():
+    assert codes(put(calm(), "map", 9.6 + 0.01 * np.arange(6))) == {"R05"}
+    assert codes(put(calm(), "pulsatility", 33 / 7.5 + 0.01 * np.arange(6))) == {"R05"}
+    assert codes(put(calm(), "speed", 39.0 + 0.01 * np.arange(6))) == {"R05"}
+
+
+def test_a_signal_that_the_models_need_cannot_be_left_out():
+    bed = put(calm(), "current", np.nan)
+    assert codes(bed) == {"R09"}
+    assert codes(bed, used=(0, 6, 9)) == set()  # nobody reads it
+
+
+@pytest.mark.parametrize("signal", ["map", "hr", "pulsatility"])
+def test_no_step_down_after_an_hour_outside_the_limits(signal):
+    low = {"map": 60.0, "hr": 50.0, "pulsatility": 10.0}[signal]
+    column = calm().signals[:, [s.name for s in SIGNALS].index(signal)].copy()
+    column[2] = low  # stable means strictly above
+    bed = put(calm(), signal, column)
+    assert levels(bed) == [6, 7, 8]
+    column[2] = low + 0.1
+    assert levels(put(calm(), signal, column)) == [4, 5, 6, 7, 8]
+
+
+def test_the_limit_of_65_is_stricter():
+    column = calm().signals[:, MAP].copy()
+    column[5] = 64.0
+    bed = put(calm(), "map", column)
+    assert levels(bed, PRESETS["paper"]) == [4, 5, 6, 7, 8]
+    assert levels(bed, PRESETS["map65"]) == [6, 7, 8]
+
+
+def test_a_gap_in_the_hour_allows_no_change():
+    column = calm().signals[:, MAP].copy()
+    column[2] = np.nan
+    bed = put(calm(), "map", column)
+    assert codes(bed) == set()
+    assert levels(bed) == [6]
+
+
+def test_a_refused_state_allows_no_change():
+    assert levels(calm(alarm=np.asarray(True))) == [6]
+
+
+def test_the_older_pump_ends_at_eight():
+    assert levels(calm(level=np.asarray(7), highest=np.asarray(8))) == [5, 6, 7, 8]
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """A crowd, its verdicts, and what policies and forecasts may claim about it."""
+    bed, draw = crowd(MANY, seed=1), np.random.default_rng(2)
+    refused = state_refusals(bed, USED)
+    allowed = allowed_levels(bed, refused, PAPER, USED)
+    able = draw.random((MANY, 8)) > draw.choice([0.0, 0.3, 0.9], (MANY, 1))
+    risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, 1.0], (MANY, 8))
+    acceptable, some = acceptable_levels(bed, allowed, able, risk)
+    acceptable &= ~refused.any(-1, keepdims=True)
+    return bed, refused, allowed, able, risk, acceptable, some
+
+
+POLICIES = {
+    "always P-2": lambda bed, draw: np.full(MANY, 2),
+    "always P-9": lambda bed, draw: np.full(MANY, 9),
+    "blind stepping down": lambda bed, draw: bed.level - 1,
+    "down by three": lambda bed, draw: bed.level - 3,
+    "up by three": lambda bed, draw: bed.level + 3,
+    "random": lambda bed, draw: draw.integers(2, 10, MANY),
+    "nonsense": lambda bed, draw: draw.integers(-1000, 1000, MANY),
+    "against the limits": lambda bed, draw: np.where(
+        inside_limits(bed.signals, PAPER), bed.level + 1, bed.level - 2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_policy_breaks_a_gate_in_a_hundred_thousand_states(name, judged):
+    bed, refused, _, able, _, acceptable, _ = judged
+    wish = POLICIES[name](bed, np.random.default_rng(3))
+    level = gate_wish(wish, acceptable)
+    made = level != UNKNOWN
+    assert np.array_equal(level[made], wish[made])
+    assert_no_violation(bed, refused, able, level, made)
+    assert made.any() or name in ("down by three", "up by three")
+
+
+def test_no_suggestion_breaks_a_gate_in_a_hundred_thousand_states(judged):
+    bed, refused, _, able, risk, acceptable, some = judged
+    level = suggest(acceptable, some & ~has_gap(bed.signals, USED))
+    made = level != UNKNOWN
+    assert made.sum() > 5000
+    assert_no_violation(bed, refused, able, level, made)
+    assert (risk[made, level[made] - 2] <= 0.1).all()
+    assert not np.isnan(bed.signals[made]).any()
+
+
+def assert_no_violation(bed, refused, able, level, made):
+    """The five gates in plain words, one state after the other in NumPy."""
+    signals, now, new = bed.signals[made], bed.level[made], level[made]
+    assert ((new >= 2) & (new <= np.minimum(bed.highest[made], 9))).all()
+    assert (np.abs(new - now) <= 2).all()
+    lowest = [np.min(signals[:, :, column], axis=1) for column in (MAP, HR, PULSATILITY)]
+    with np.errstate(invalid="ignore"):
+        safe = (lowest[0] > 60) & (lowest[1] > 50) & (lowest[2] > 10)  # a NaN is not safe
+    assert (safe | (new >= now)).all()
+    assert not refused[made].any()
+    assert (~np.isnan(signals).any((1, 2)) | (new == now)).all()
+    assert able[made, new - 2].all()
+
+
+def test_removing_data_never_turns_a_refusal_into_advice(judged):
+    """D3: whatever samples or signals are taken away, no refused state is told to change."""
+    bed, refused, _, able, risk, _, _ = judged
+    draw = np.random.default_rng(4)
+    gone = draw.random(bed.signals.shape) < draw.choice([0.02, 0.1, 0.5], (MANY, 1, 1))
+    gone |= draw.random((MANY, 1, 12)) < 0.05
+    signals = np.where(gone, np.nan, bed.signals)
+    poorer = dataclasses.replace(bed, signals=signals)
+    later = state_refusals(poorer, USED)
+    allowed = allowed_levels(poorer, later, PAPER, USED)
+    acceptable, some = acceptable_levels(poorer, allowed, able, risk)
+    acceptable &= ~later.any(-1, keepdims=True)
+    told = suggest(acceptable, some & ~has_gap(signals, USED))
+    changed = gone.any((1, 2)) & (~np.isnan(bed.signals) & gone).any((1, 2))
+    was = refused.any(-1) & changed
+    assert was.sum() > 10_000
+    assert (told[was] == UNKNOWN).all()
+    change = acceptable & (np.array(LEVELS) != poorer.level[:, None])
+    assert not change[was].any()
+    # and a level that was forbidden before is not allowed afterwards
+    before = allowed_levels(bed, refused, PAPER, USED)
+    moved = np.array(LEVELS) != bed.level[:, None]
+    assert not (allowed & ~before & moved)[changed].any()
+
+
+@given(row=st.integers(0, MANY - 1), gone=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 11))))
+def test_fewer_samples_never_allow_more_changes(judged, row, gone):
+    bed = one(judged[0], row)
+    signals = bed.signals.copy()
+    for sample, column in gone:
+        signals[sample, column] = np.nan
+    poorer = dataclasses.replace(bed, signals=signals)
+    assert set(levels(poorer)) - {int(bed.level)} <= set(levels(bed))
+
+
+@given(row=st.integers(0, MANY - 1))
+def test_one_bedside_is_judged_as_among_many(judged, row):
+    bed, refused, allowed, *_ = judged
+    np.testing.assert_array_equal(state_refusals(one(bed, row), USED), refused[row])
+    np.testing.assert_array_equal(
+        allowed_levels(one(bed, row), refused[row], PAPER, USED), allowed[row]
+    )
+
+
+def test_the_gates_agree_with_the_constraint_that_policies_are_trained_under(judged):
+    """An independent form (policies/constraint.py), where both speak: whole hours, no refusal."""
+    bed, refused, allowed, *_ = judged
+    rows = np.flatnonzero(~refused.any(-1) & ~has_gap(bed.signals, USED) & (bed.highest == 9))[:512]
+    column = np.broadcast_to(bed.level[rows, None, None], (len(rows), 6, 1))
+    states = np.concatenate([bed.signals[rows], column], -1).astype(np.float32)
+    other = jax.vmap(lambda state: constraint.allowed_levels(state))(jnp.asarray(states))
+    np.testing.assert_array_equal(np.asarray(other), allowed[rows])
+
+
+def test_every_forbidden_level_has_a_gate_that_says_why(judged):
+    bed, refused, allowed, *_ = judged
+    gates = forbidding_gates(bed, refused, PAPER, USED)
+    assert set(gates) == set(GATES)
+    np.testing.assert_array_equal(np.any(list(gates.values()), axis=0), ~allowed)
+
+
+def test_acceptable_levels_follow_the_risk():
+    bed, every = calm(), np.ones(8, bool)
+    allowed = allowed_levels(bed, np.zeros(9, bool), PAPER, USED)
+
+    def shown(risk):
+        good, some = acceptable_levels(bed, allowed, every, np.array(risk))
+        return [p for p, held in zip(LEVELS, good, strict=True) if held], bool(some)
+
+    # P-2    P-3  P-4  P-5  P-6  P-7  P-8  P-9: little risk down to P-5, so no more support
+    assert shown([0.0, 0.5, 0.2, 0.1, 0.05, 0.0, 0.0, 0.0]) == ([5, 6], True)
+    assert shown([0.0, 0.5, 0.2, 0.2, 0.15, 0.1, 0.0, 0.0]) == ([7, 8], True)
+    assert shown([0.0, 0.5, 0.2, 0.2, 0.3, 0.2, 0.4, 0.0]) == ([6, 7], False)

@@ -1,0 +1,151 @@
+"""Limits, thresholds, codes and units: stricter only, exact where declared, never guessed."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stepdown.app.candidates import count_words, uncertainty_of
+from stepdown.app.forecast import Outlook, disagreement
+from stepdown.app.gates import UNKNOWN, candidate_refusals
+from stepdown.app.limits import (
+    DEFAULT_GATES,
+    GateConfig,
+    Limits,
+    limits_from_dict,
+    most_restrictive,
+)
+from stepdown.app.pumps import level_of_speed, speeds_of
+from stepdown.app.refusals import CODES, refusal
+from stepdown.app.units import factor, resolve, suspect_units, unit_names
+from stepdown.records.suspicion import can_be_told
+from stepdown.signals import LEVELS, NAMES
+from tests.app.bedsides import MIDDLE, SD
+
+
+def test_limits_and_thresholds_can_only_be_made_stricter():
+    with pytest.raises(ValueError, match="map_low: expected 60 to 300, got 59.9"):
+        Limits(map_low=59.9)
+    with pytest.raises(ValueError, match="hr_high: expected 50 to 300, got 40"):
+        Limits(hr_high=40.0)
+    looser = {"oldest": 15.1, "missing": 0.21, "unlike_level": 0.04, "risk": 0.11}
+    for name, value in looser.items():
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            dataclasses.replace(DEFAULT_GATES, **{name: value})
+    with pytest.raises(ValueError, match="support: expected 20"):
+        GateConfig(support=19)
+    strict = most_restrictive(Limits(map_low=65.0), Limits(pulsatility_low=20.0, hr_high=120.0))
+    assert strict == Limits(map_low=65.0, pulsatility_low=20.0, hr_high=120.0)
+
+
+def test_every_code_has_a_sentence_and_a_remedy():
+    assert list(CODES) == [f"R{i:02d}" for i in range(1, 15)]
+    for code in CODES:
+        told = refusal(code)
+        assert str(told["sentence"]).endswith(".")
+        assert str(told["remedy"]).endswith(".")
+        assert "alarm" not in str(told["sentence"]) or code == "R08"
+
+
+WRONG = ({"map_low": 50}, {"other": 1}, {"map_low": None}, {"hr_high": "9"})
+
+
+@pytest.mark.parametrize("table", WRONG)
+def test_looser_and_foreign_limits_are_refused(table):
+    with pytest.raises(ValueError, match="expected"):
+        limits_from_dict(table)
+
+
+def test_declared_units_are_converted_exactly():
+    """I4, by the definition of each unit."""
+    known = {
+        ("map", "kPa"): 1 / 0.133322387415,
+        ("map", "cm[H2O]"): 98.0665 / 133.322387415,
+        ("map", "mm[Hg]"): 1.0,
+        ("current", "A"): 1000.0,
+        ("tau", "s"): 1000.0,
+        ("speed", "krpm"): 1000.0,
+        ("speed", "/min"): 1.0,
+        ("flow", "mL/min"): 0.001,
+        ("hr", "/min"): 1.0,
+    }
+    for (signal, unit), wanted in known.items():
+        name = resolve(signal, unit)
+        assert name is not None
+        assert factor(name) == pytest.approx(wanted, rel=1e-9)
+    wrong = (("map", "mA"), ("hr", "rpm"), ("flow", "/min"), ("map", None), ("map", ""))
+    for signal, unit in wrong:
+        assert resolve(signal, unit) is None
+
+
+def test_undeclared_units_are_suspected_in_ten_thousand_hours():
+    """I4: usual hours, one signal written in another unit; the doctor lists what can be told."""
+    draw = np.random.default_rng(0)
+    hours = (
+        MIDDLE
+        + 0.5 * SD * draw.normal(size=(10_000, 1, 12))
+        + 0.02 * SD * draw.normal(size=(10_000, 6, 12))
+    )
+    hours[..., 8] = np.minimum(hours[..., 8], hours[..., 7] - 5.0)
+    hours[..., 9] = hours[..., 7] - hours[..., 8]  # pulsatility is their difference
+    assert not suspect_units(hours).any()
+    for index, signal in enumerate(NAMES):
+        for unit in unit_names(signal):
+            if not can_be_told(signal, unit, unit_names(signal)[0]) or unit == "cmH2O":
+                continue
+            if factor(unit) == 1.0:
+                continue
+            wrong = hours.copy()
+            wrong[..., index] /= factor(unit)
+            assert suspect_units(wrong)[:, index].all(), (signal, unit)
+
+
+def test_a_speed_between_two_levels_belongs_to_none():
+    """I11."""
+    speeds = speeds_of("cp")
+    for level, speed in zip(range(2, 10), speeds, strict=True):
+        for share in (0.981, 1.0, 1.019):
+            assert level_of_speed(speeds, float(speed * share)) == level
+    assert level_of_speed(speeds, 45_000.0) == UNKNOWN
+    assert level_of_speed(speeds, float("nan")) == UNKNOWN
+
+
+def test_candidates_are_refused_by_strangeness_support_and_disagreement():
+    p_value = np.array([0.5, 0.049, 0.05, np.nan, 0.5, 0.5, 0.5, 0.5])
+    support = np.array([20, 99, 99, 99, 19, 99, 99, 99])
+    apart = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.51, 0.5, np.nan])
+    found = candidate_refusals(p_value, support, apart)
+    assert [p for p, x in zip(LEVELS, found["R10"], strict=True) if x] == [3, 5, 6]
+    assert [p for p, x in zip(LEVELS, found["R11"], strict=True) if x] == [7]
+    assert [p for p, x in zip(LEVELS, found["R12"], strict=True) if x] == [2, 3]
+
+
+def test_a_twin_of_one_member_cannot_tell_how_models_disagree():
+    unknown = jnp.full((8, 5), jnp.nan)
+    outlook = Outlook(
+        quantiles=jnp.zeros((8, 5, 36, 5)),
+        carried=jnp.zeros((8, 5)),
+        crossing=jnp.zeros((8, 3), int),
+        crossing_any=jnp.zeros(8, int),
+        p_value=jnp.ones(8),
+        within=unknown,
+        between=unknown,
+    )
+    assert uncertainty_of(outlook, 5) is None
+    found = candidate_refusals(np.ones(8), np.full(8, 99), disagreement(outlook))
+    assert not found["R11"].any()
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "none of 100 simulated courses"),
+        (2, "fewer than 1 in 20 simulated courses"),
+        (15, "about 3 in 20 simulated courses"),
+        (99, "nearly all simulated courses"),
+        (100, "about 20 in 20 simulated courses"),
+    ],
+)
+def test_risks_are_said_as_rounded_frequencies(count, words):
+    assert count_words(count, 100) == words

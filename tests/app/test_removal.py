@@ -1,0 +1,66 @@
+"""Taking data away, through whole answers; and requests that survive the way to the audit."""
+
+import dataclasses
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepdown.app.limits import Limits
+from stepdown.app.recordings import request_at
+from stepdown.app.request import Channel, request_from_dict, request_to_dict
+from stepdown.app.whatif import what_if
+from stepdown.signals import NAMES
+
+
+def put(request, name, unit, values):
+    channels = dict(request.channels) | {name: Channel(unit, tuple(values))}
+    return dataclasses.replace(request, channels=channels)
+
+
+def test_a_request_survives_json(service):
+    for stay in service.stays.values():
+        request = request_at(stay, 700.0, 3, "map65")
+        table = json.loads(json.dumps(request_to_dict(request)))
+        assert request_from_dict(table) == request
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_removing_data_never_turns_a_refusal_into_advice(engine, service, data):
+    """D3, through the whole of an answer: spoil a moment, see it refused, take data away."""
+    stays = list(service.stays.values())
+    stay = data.draw(st.sampled_from(stays))
+    minute = data.draw(st.integers(36, int(stay.last) // 10)) * 10.0
+    request = request_at(stay, minute)
+    for _ in range(data.draw(st.integers(0, 2))):
+        name = data.draw(st.sampled_from(NAMES))
+        values = list(request.channels[name].values)
+        values[data.draw(st.integers(-6, -1))] = data.draw(st.sampled_from([9.6, -1e4, 1e308, 0.0]))
+        request = put(request, name, request.channels[name].unit, values)
+    before = what_if(engine, request)
+    poorer = request
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(NAMES))
+        if name not in poorer.channels:
+            continue
+        if data.draw(st.booleans()):
+            left = {key: one for key, one in poorer.channels.items() if key != name}
+            poorer = dataclasses.replace(poorer, channels=left)
+        else:
+            values = list(poorer.channels[name].values)
+            values[data.draw(st.integers(-6, -1))] = None
+            poorer = put(poorer, name, poorer.channels[name].unit, values)
+    after = what_if(engine, poorer)
+    if poorer != request:
+        assert after["suggested"] is None
+        assert set(after["acceptable"]) <= {after["p_now"]}
+    if before["status"] == "refused":
+        assert after["suggested"] is None
+
+
+def test_a_site_can_only_be_stricter(engine, service):
+    own = dataclasses.replace(engine, site=Limits(pulsatility_low=20.0))
+    request = request_at(next(iter(service.stays.values())), 700.0)
+    assert what_if(own, request, "site")["limits"]["pulsatility_low"] == 20.0
+    assert what_if(own, request, "map65")["limits"]["pulsatility_low"] == 10.0

@@ -1,0 +1,281 @@
+"""The server with its real models: paths, fences, refusals, and the same bytes on replay."""
+
+import random
+import shutil
+
+import httpx
+import pytest
+
+from stepdown.app.commands import AppConfig, hash_token, read_site
+from stepdown.app.refusals import CODES
+from tests.app.wards import Client, make_service
+
+
+@pytest.fixture(scope="module")
+def patient(service):
+    return sorted(service.stays)[0]
+
+
+@pytest.fixture
+def own(run, tmp_path):
+    """A server with an audit of its own."""
+    service = make_service(run, tmp_path / "state")
+    made = Client(service)
+    yield made
+    made.close()
+    service.stop()
+
+
+def ask(client, patient, **query) -> httpx.Response:
+    return client.get(f"/v1/patients/{patient}/whatif", params=query)
+
+
+def body_of(client, patient) -> dict:
+    """A valid body, taken from a recorded moment."""
+    number = ask(client, patient).json()["audit_id"]
+    return client.get(f"/v1/audit/{number}").json()["body"]["request"]
+
+
+def test_ready_only_after_loading_and_alive_before(run, tmp_path):
+    """S3."""
+    service = make_service(run, tmp_path, load=False)
+    client = Client(service)
+    assert client.get("/healthz").json() == {"status": "alive"}
+    waiting = client.get("/readyz")
+    assert (waiting.status_code, waiting.json()["status"]) == (503, "warming")
+    assert waiting.headers["retry-after"] == "2"
+    sent = {"t_end": "2000-01-01T01:00:00+00:00", "channels": {}}
+    assert client.post("/v1/whatif", sent).status_code == 503
+    service.load()
+    assert client.get("/readyz").json()["status"] == "ready"
+    client.close()
+    service.stop()
+
+
+def test_a_damaged_model_is_never_served(run, tmp_path):
+    """R13: not ready, refused answers without numbers, recordings still there."""
+    broken = tmp_path / "run"
+    shutil.copytree(run, broken)
+    file = broken / "twin" / "arrays.safetensors"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    service = make_service(broken, tmp_path / "state")
+    client = Client(service)
+    assert client.get("/readyz").json()["code"] == "R13"
+    patient = client.get("/v1/patients").json()["patients"][0]["patient"]
+    answer = ask(client, patient).json()
+    assert [one["code"] for one in answer["refusals"]] == ["R13"]
+    assert all(one["quantiles"] is None for one in answer["candidates"])
+    assert client.get(f"/v1/patients/{patient}/trends").status_code == 200
+    replayed = client.get(f"/v1/audit/{answer['audit_id']}/replay")
+    assert replayed.json() == answer
+    client.close()
+    service.stop()
+
+
+def test_the_list_shows_test_patients_with_what_the_screen_needs(client, service):
+    service.review_all()
+    rows = client.get("/v1/patients").json()["patients"]
+    assert {row["patient"] for row in rows} == set(service.stays)
+    ranks = [(row["review"] or {"rank": 9})["rank"] for row in rows]
+    assert ranks == sorted(ranks)
+    for row in rows:
+        assert row["pump_label"] == "CP SmartAssist"
+        assert row["age_min"] == 0.0
+        assert row["hours_on_support"] == pytest.approx(23.8, abs=0.1)
+        assert row["quality"] in ("good", "check", "poor")
+
+
+def test_trends_are_the_recording_with_gaps_as_gaps(client, service, patient):
+    stay = service.stays[patient]
+    found = client.get(f"/v1/patients/{patient}/trends", params={"at": "600", "hours": 12}).json()
+    values = found["channels"]["map"]["values"]
+    assert found["minutes"][-1] == 600.0
+    assert found["times"][-1] == "2000-01-01T10:00:00+00:00"
+    assert values[-1] == pytest.approx(stay.signals[60, 0], abs=0.06)
+    assert values[:12] == [None] * 12  # before the start of support
+    assert found["p_levels"][-1] == stay.level[60]
+    same = client.get(f"/v1/patients/{patient}/trends", params={"at": found["now"], "hours": 12})
+    assert same.json() == found
+
+
+def test_quality_counts_what_is_recorded(client, patient):
+    found = client.get(f"/v1/patients/{patient}/quality").json()
+    assert found["chip"] == "good"
+    assert found["channels"]["map"]["samples"] == 144
+    assert found["channels"]["map"]["missing_share"] == 0.0
+    assert found["channels"]["map"]["hard_range"] == [0.0, 250.0]
+
+
+def test_an_answer_is_audited_and_replays_to_the_same_bytes(client, patient):
+    """A3, W23: many moments, two presets, refused ones too."""
+    draw, same = random.Random(0), 0
+    patients = sorted(client.service.stays)
+    for _ in range(100):
+        query = {"at": str(draw.randrange(100, 1450)), "h": draw.choice([1, 6])}
+        query |= draw.choice([{}, {"limits": "map65"}])
+        first = ask(client, draw.choice(patients), **query)
+        again = client.get(f"/v1/audit/{first.json()['audit_id']}/replay")
+        same += first.content == again.content and again.headers["x-replay"] == "same"
+    assert same == 100
+    assert client.get("/v1/audit/verify").json()["valid"]
+
+
+def test_a_posted_moment_is_answered_as_the_recorded_one(client, patient):
+    recorded = ask(client, patient).json()
+    posted = client.post("/v1/whatif", body_of(client, patient)).json()
+    for name in ("status", "candidates", "acceptable", "suggested", "now", "reasons"):
+        assert posted[name] == recorded[name]
+    assert posted["skill"] is posted["source"] is None  # nobody knows whose record that is
+    assert recorded["source"] == {"patient": patient, "minute": 1430.0}
+    assert recorded["at"] == recorded["t_end"] == "2000-01-01T23:50:00+00:00"
+    assert recorded["skill"]["of"] > 10
+
+
+def test_the_audit_can_be_verified_while_it_is_written(own, patient):
+    calls = [("GET", f"/v1/patients/{patient}/whatif", None), ("GET", "/v1/audit/verify", None)]
+    found = own.together(*calls * 8)
+    assert all(one.json()["valid"] for one in found[1::2])
+
+
+def test_limits_change_lines_counts_and_audit(own, patient):
+    """W12."""
+    before = ask(own, patient).json()
+    asked = {"preset": "map65", "by": "ab"}
+    assert own.post("/v1/limits", asked).status_code == 403  # no CSRF token
+    changed = own.post("/v1/limits", asked, headers=own.csrf).json()
+    assert changed["effective"]["map_low"] == 65.0
+    assert changed["changed"]["by"] == "ab"
+    after = ask(own, patient).json()
+    assert (before["limits"]["map_low"], after["limits"]["map_low"]) == (60.0, 65.0)
+    entry = own.get(f"/v1/audit/{changed['audit_id']}").json()
+    assert entry["body"]["before"]["preset"] == "paper"
+    looser = {"preset": "site", "by": "ab", "site": {"map_low": 55}}
+    refused = own.post("/v1/limits", looser, headers=own.csrf)
+    assert (refused.status_code, "stricter" in refused.json()["sentence"]) == (422, True)
+    again = own.get(f"/v1/audit/{before['audit_id']}/replay").json()
+    assert again == before  # under the limits of back then
+
+
+def test_limits_outlive_a_restart(run, tmp_path):
+    service = make_service(run, tmp_path, load=False)
+    service.set_limits("map65", None, "cd")
+    service.stop()
+    service = make_service(run, tmp_path, load=False)
+    assert service.preset == "map65"
+    assert (service.changed or {})["by"] == "cd"
+    service.stop()
+
+
+def test_a_response_is_kept_once_and_disagreeing_needs_a_reason(own, patient):
+    """W19, W20, W26."""
+    answer = ask(own, patient).json()
+    told = {"audit_id": answer["audit_id"], "answer": "agree"}
+    first = own.post("/v1/responses", told, headers=own.csrf).json()
+    second = own.post("/v1/responses", told, headers=own.csrf).json()
+    assert first["new"]
+    assert second == {"audit_id": first["audit_id"], "new": False, "clipped": False}
+    no = told | {"answer": "disagree"}
+    assert own.post("/v1/responses", no, headers=own.csrf).status_code == 422
+    long = no | {"reason": "<script>alert(1)</script>" + "x" * 10_000 + "\x00"}
+    kept = own.post("/v1/responses", long, headers=own.csrf).json()
+    assert kept["clipped"]
+    entry = own.get(f"/v1/audit/{kept['audit_id']}").json()["body"]
+    assert len(entry["reason"]) == 500
+    assert entry["reason"].startswith("<script>")  # as text; the page escapes it
+    assert entry["replaces"] == first["audit_id"]
+    kinds = [one["kind"] for one in own.get("/v1/audit").json()["entries"]]
+    assert kinds == ["response", "response", "whatif", "start"]
+    assert own.get(f"/v1/audit/{answer['audit_id']}/replay").json() == answer
+    other = {"audit_id": 1, "answer": "agree"}
+    assert own.post("/v1/responses", other, headers=own.csrf).status_code == 409
+    missing = {"audit_id": 99, "answer": "agree"}
+    assert own.post("/v1/responses", missing, headers=own.csrf).status_code == 404
+
+
+def test_a_choice_is_kept_before_the_model_is_shown(own, patient):
+    told = {"patient": patient, "at": "600", "p": 5, "reason": "lactate"}
+    number = own.post("/v1/choices", told, headers=own.csrf).json()["audit_id"]
+    entry = own.get(f"/v1/audit/{number}").json()
+    assert (entry["kind"], entry["body"]["p"], entry["body"]["minute"]) == ("choice", 5, 600.0)
+    lines = own.get("/v1/audit/export").text.splitlines()
+    assert len(lines) == number
+
+
+def test_too_many_at_once_are_sent_away_and_health_goes_on(run, tmp_path, patient):
+    """S2: ten times what the queue holds; no 5xx, and it recovers."""
+    service = make_service(run, tmp_path, queue=4)
+    client = Client(service)
+    body = body_of(client, patient)
+    calls = [("POST", "/v1/whatif", body)] * 50 + [("GET", "/healthz", None)]
+    found = client.together(*calls)
+    codes = [one.status_code for one in found[:-1]]
+    assert set(codes) == {200, 429}
+    assert codes.count(200) == 5  # one being computed, four waiting
+    assert all(one.headers["retry-after"] for one in found[:-1] if one.status_code == 429)
+    assert found[-1].status_code == 200
+    assert client.post("/v1/whatif", body).status_code == 200
+    client.close()
+    service.stop()
+
+
+def test_what_takes_too_long_is_refused(run, tmp_path, patient):
+    """R14."""
+    service = make_service(run, tmp_path, timeout=1e-4)
+    client = Client(service)
+    answer = ask(client, patient).json()
+    assert [one["code"] for one in answer["refusals"]] == ["R14"]
+    assert answer["suggested"] is None
+    assert all(one["quantiles"] is None for one in answer["candidates"])
+    entry = client.get(f"/v1/audit/{answer['audit_id']}").json()["body"]
+    assert entry["service"] == "R14"
+    client.close()
+    service.stop()
+
+
+def test_the_card_the_codes_and_the_calibration(client):
+    card = client.get("/v1/model").json()
+    assert card["patients"] == {"train": 31, "select": 7, "test": 10}
+    assert len(card["sha256"]) == 64
+    codes = client.get("/v1/codes").json()
+    assert set(codes["refusals"]) == set(CODES)
+    found = client.get("/v1/model/calibration").json()
+    covered = [one["covered"] for one in found["curve"]]
+    assert covered == sorted(covered)
+    held = {one["group"]: one["hours"] for one in found["groups"]}
+    assert held["level held"] + held["level changed"] == found["hours"] > 150
+    assert sum(held[f"P-{p}"] for p in range(2, 10)) == found["hours"]
+
+
+def test_a_site_file_may_only_be_stricter(tmp_path):
+    file = tmp_path / "site.json"
+    file.write_text('{"limits": {"map_low": 70}, "gates": {"support": 30}}')
+    limits, gates = read_site(file)
+    assert (limits.map_low, gates.support) == (70.0, 30)
+    file.write_text('{"gates": {"support": 3}}')
+    with pytest.raises(ValueError, match="stricter"):
+        read_site(file)
+    file.write_text('{"gates": {"other": 3}}')
+    with pytest.raises(ValueError, match="expected JSON with limits and gates"):
+        read_site(file)
+
+
+def test_only_loopback_goes_without_a_token(service, patient):
+    """S6."""
+    assert AppConfig(service.config.run, host="127.0.0.1").loopback
+    assert not AppConfig(service.config.run, host="0.0.0.0").loopback
+    client = Client(service, token=hash_token("secret"))
+    assert client.get("/v1/patients").status_code == 401
+    assert client.get("/healthz").status_code == 200
+    bearer = {"Authorization": "Bearer secret"}
+    assert client.get("/v1/patients", headers=bearer).status_code == 200
+    wrong = {"Authorization": "Bearer other"}
+    assert client.get("/v1/patients", headers=wrong).status_code == 401
+    assert client.post("/v1/login", {"token": "other"}).status_code == 401
+    entered = client.post("/v1/login", {"token": "secret"})
+    cookie = entered.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.get("/v1/patients").status_code == 200  # by the cookie
+    client.close()

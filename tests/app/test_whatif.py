@@ -1,0 +1,296 @@
+"""Answers: what they hold, what they refuse, and that their numbers are what they claim."""
+
+import dataclasses
+import json
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from stepdown.app.forecast import SHOWN, keys_of
+from stepdown.app.recordings import request_at
+from stepdown.app.request import Channel, model_state, read_request
+from stepdown.app.support import distances
+from stepdown.app.whatif import to_bytes, what_if
+from stepdown.signals import LEVELS, NAMES
+from stepdown.twin.rollout import follow_plans
+
+QUANTILES = ("q05", "q25", "q50", "q75", "q95")
+NUMBERS = ("quantiles", "carry_forward", "risk", "uncertainty")
+
+
+def codes(answer):
+    return [one["code"] for one in answer["refusals"]]
+
+
+def put(request, name, unit, values):
+    channels = dict(request.channels) | {name: Channel(unit, tuple(values))}
+    return dataclasses.replace(request, channels=channels)
+
+
+@pytest.fixture(scope="module")
+def moments(service):
+    """Requests of many recorded moments that are not refused."""
+    found = []
+    for stay in service.stays.values():
+        for minute in range(420, int(stay.last), 200):
+            request = request_at(stay, float(minute))
+            if what_if(service.engine, request)["status"] == "ok":
+                found.append(request)
+    assert len(found) > 20
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers(engine, moments):
+    return [what_if(engine, request) for request in moments]
+
+
+@pytest.fixture(scope="module")
+def request_(moments, answers):
+    """A moment with a suggestion."""
+    return next(r for r, a in zip(moments, answers, strict=True) if a["suggested"] is not None)
+
+
+def test_every_answer_is_json_with_status_reasons_and_eight_candidates(answers):
+    for answer in answers:
+        assert json.loads(to_bytes(answer)) == answer
+        assert answer["reasons"]
+        assert all(reason.endswith(".") for reason in answer["reasons"])
+        assert [one["p"] for one in answer["candidates"]] == list(LEVELS)
+        assert set(answer["acceptable"]) <= {
+            one["p"] for one in answer["candidates"] if one["status"] == "ok"
+        }
+        assert answer["suggested"] in (None, *answer["acceptable"])
+        assert len(answer["unknowns"]) >= 7
+
+
+def test_bands_are_in_order_and_as_long_as_the_horizon(answers):
+    curves = [
+        one
+        for answer in answers
+        for candidate in answer["candidates"]
+        for one in (candidate["quantiles"] or {}).values()
+    ]
+    stacked = np.array([[curve[name] for name in QUANTILES] for curve in curves])
+    assert stacked.shape[2] == 36
+    assert (np.diff(stacked, axis=1) >= 0).all()
+
+
+def test_refused_candidates_carry_no_forecast_numbers(answers):
+    refused = [
+        one for answer in answers for one in answer["candidates"] if one["status"] == "refused"
+    ]
+    assert len(refused) > 20
+    for one in refused:
+        assert all(one[name] is None for name in NUMBERS)
+        assert one["evidence"] == []
+        assert {"R10", "R11"} & {x["code"] for x in one["refusals"]}
+
+
+def test_acceptable_levels_pass_every_gate_and_say_where_lv_metrics_end(answers):
+    for answer in answers:
+        for one in answer["candidates"]:
+            if not one["acceptable"]:
+                continue
+            assert one["gates"] == []
+            assert abs(one["p"] - answer["p_now"]) <= 2
+            stable = all(answer["now"][x]["inside"] for x in ("map", "hr", "pulsatility"))
+            assert stable or one["p"] >= answer["p_now"]
+            if one["p"] < 4:
+                assert any("LVEDP ends" in note for note in one["notes"])
+                assert any("LVEDP ends" in reason for reason in answer["reasons"])
+            assert ("lvedp" in one["quantiles"]) == (one["p"] >= 4)
+
+
+def state_of(engine, request):
+    found = model_state(read_request(request, 6, "cp", engine.used), engine.used)
+    assert found is not None
+    return found[0]
+
+
+def test_numbers_are_those_of_the_twins_own_draws(engine, request_):
+    """The compiled program against the rollout, counted and sorted on the host."""
+    answer = what_if(engine, request_)
+    state = state_of(engine, request_)
+    plans = jnp.asarray(np.repeat(np.array(LEVELS)[:, None], 6, axis=1))
+    drawn = np.asarray(
+        follow_plans(engine.twin, jnp.asarray(state), plans, keys=keys_of(state, 50))
+    ).reshape(8, 50, 36, 13)
+    for one in answer["candidates"]:
+        if one["status"] != "ok":
+            continue
+        own = drawn[one["p"] - 2]
+        assert one["risk"]["map_low"] == int((own[:, :, 0].min(1) <= 60).sum())
+        assert one["risk"]["puls_low"] == int((own[:, :, 9].min(1) <= 10).sum())
+        for index in SHOWN:
+            if NAMES[index] in one["quantiles"]:
+                wanted = np.quantile(own[:, :, index], [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+                got = np.array([one["quantiles"][NAMES[index]][q] for q in QUANTILES])
+                np.testing.assert_allclose(got, wanted, atol=0.06)
+
+
+def test_support_counts_recorded_hours_and_evidence_is_real(engine, service, request_):
+    answer = what_if(engine, request_)
+    state = state_of(engine, request_)
+    scaler, support = engine.support.scaler, engine.support
+    query = np.asarray(scaler.to_scores(jnp.asarray(state)))
+    point = np.append(query[:, :-1].ravel(), query[-1, -1])
+    slow = np.array([np.sqrt(((row - point) ** 2).sum()) for row in support.points])
+    np.testing.assert_allclose(distances(support, state), slow, rtol=1e-4, atol=1e-4)
+    for one in answer["candidates"]:
+        here = (support.level == one["p"]) & (slow <= support.radius)
+        assert one["support"]["n"] == here.sum()
+        wanted = slow_p_value(engine.guardian, point, one["p"])
+        assert one["support"]["pvalue"] == pytest.approx(wanted, abs=0.01)
+        for told in one["evidence"]:
+            rows = np.flatnonzero(
+                (support.patient == support.names.index(told["patient"]))
+                & (support.hour == told["hour"])
+            )
+            assert len(rows) == 1
+            assert support.level[rows[0]] == told["p"] == one["p"]
+            low = support.later[rows[0], :, 0].min()
+            assert told["next_hour"]["map_lowest"] == pytest.approx(low, abs=0.06)
+            assert told["patient"] not in service.stays  # train patients, not those on screen
+
+
+def slow_p_value(guardian, point, level):
+    """The guardian's arithmetic by hand: the 100 nearest kernels, half of log p(s) left."""
+    density, found = guardian.density, []
+    for kde, weight in ((density.joint, 4.0), (density.states, 0.0)):
+        query = np.append(point, weight * (level - 5.5) / np.std(LEVELS))
+        squares = np.sort(((np.asarray(kde.points) - query) ** 2).sum(1))[:100]
+        found.append(scipy.special.logsumexp(-squares / 2) - np.log(len(kde.points)))
+    found = [x - 37 * np.log(2 * np.pi) for x in found]  # both have 74 coordinates
+    score = found[0] - 0.5 * found[1]
+    scores = np.asarray(guardian.scores)
+    return (1 + (scores <= score).sum()) / (1 + len(scores))
+
+
+def test_order_and_number_of_candidates_change_nothing(engine, request_):
+    """D8: bitwise."""
+    whole = {one["p"]: one for one in what_if(engine, request_)["candidates"]}
+    for asked in ((9, 2, 5), (5,), tuple(reversed(LEVELS))):
+        some = what_if(engine, dataclasses.replace(request_, candidates=asked))
+        assert [one["p"] for one in some["candidates"]] == list(asked)
+        assert all(one == whole[one["p"]] for one in some["candidates"])
+        assert set(some["acceptable"]) <= set(asked)
+
+
+def test_a_shorter_horizon_is_the_beginning_of_the_longer_one(engine, request_):
+    long, short = (
+        what_if(engine, dataclasses.replace(request_, horizon_h=h))["candidates"] for h in (6, 1)
+    )
+    for one, other in zip(long, short, strict=True):
+        assert one["risk"] == other["risk"]
+        for name, curves in (one["quantiles"] or {}).items():
+            assert all(other["quantiles"][name][q] == curves[q][:6] for q in QUANTILES)
+
+
+def test_a_stricter_limit_counts_no_fewer_courses(engine, moments):
+    for request in moments[:10]:
+        paper, strict = (what_if(engine, request, preset) for preset in ("paper", "map65"))
+        assert strict["limits"]["map_low"] == 65.0
+        for one, other in zip(paper["candidates"], strict["candidates"], strict=True):
+            if one["risk"]:
+                assert one["risk"]["map_low"] <= other["risk"]["map_low"]
+        asked = what_if(engine, dataclasses.replace(request, limits="map65"))
+        assert asked["limits"] == strict["limits"]  # the most restrictive wins
+        both = what_if(engine, dataclasses.replace(request, limits="paper"), "map65")
+        assert both["limits"] == strict["limits"]
+
+
+def test_kilopascals_are_converted_if_declared_and_suspected_if_not(engine, request_):
+    """W11."""
+    values = request_.channels["map"].values
+    kpa = [None if x is None else x * 0.133322387415 for x in values]
+    same = what_if(engine, put(request_, "map", "kPa", kpa))
+    assert same["status"] == "ok"
+    assert same["now"]["map"]["converted"] == "kPa"
+    assert same["now"]["map"]["value"] == pytest.approx(values[-1], abs=0.06)
+    assert codes(what_if(engine, put(request_, "map", "mm[Hg]", kpa))) == ["R05"]
+    assert codes(what_if(engine, put(request_, "map", None, values))) == ["R05"]
+    assert codes(what_if(engine, put(request_, "map", "mA", values))) == ["R05"]
+
+
+def test_pumps_without_a_level_refuse_that_level(engine, request_):
+    """W18, R07."""
+    older = what_if(engine, dataclasses.replace(request_, pump_profile="cp-older"))
+    last = older["candidates"][-1]
+    assert [one["code"] for one in last["refusals"]] == ["R07"]
+    assert "P-9 is not a level of the CP (older)" in last["refusals"][0]["sentence"]
+    assert last["quantiles"] is None
+    for profile in (None, "2.5", "other"):
+        changed = dataclasses.replace(request_, pump_profile=profile)
+        assert codes(what_if(engine, changed)) == ["R07"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"now": "2000-01-01T00:00:00+00:00"}, "R06"),
+        ({"t_end": "1970-01-01T00:00:00+00:00", "now": None}, "R06"),
+        ({"grid_min": 5.0}, "R06"),
+        ({"p_now": None}, "R07"),
+        ({"p_now": 1}, "R07"),
+        ({"alarms": ("suction",)}, "R08"),
+    ],
+)
+def test_a_refused_state_keeps_the_numbers_of_now_and_nothing_else(engine, request_, changes, code):
+    answer = what_if(engine, dataclasses.replace(request_, **changes))
+    assert code in codes(answer)
+    assert answer["status"] == "refused"
+    assert answer["now"]["map"]["value"] is not None
+    assert answer["acceptable"] == []
+    assert answer["suggested"] is None
+    assert answer["uncertainty"] is None
+    for one in answer["candidates"]:
+        assert all(one[name] is None for name in (*NUMBERS, "support"))
+    assert len(answer["reasons"]) == 1 + len(answer["refusals"])
+
+
+def test_staleness_is_measured_against_the_chosen_moment(service, engine):
+    stay = next(iter(service.stays.values()))
+    for wait, refused in ((0.0, False), (15.0, False), (15.02, True), (45.0, True)):
+        answer = what_if(engine, request_at(stay, stay.last + wait))
+        assert ("R01" in codes(answer)) == refused
+        assert answer["quality"]["age_min"] == pytest.approx(wait, abs=0.1)
+
+
+def test_a_strange_patient_is_refused(engine, request_):
+    """R09: every pressure and rate at its own plausible end."""
+    strange = request_
+    odd = {"map": 148.0, "sbp": 215.0, "dbp": 22.0, "pulsatility": 193.0, "hr": 190.0}
+    for name, value in odd.items():
+        wave = [value + 0.1 * i % 0.3 for i in range(36)]
+        strange = put(strange, name, request_.channels[name].unit, wave)
+    assert codes(what_if(engine, strange)) == ["R09"]
+
+
+def test_a_missing_sample_is_carried_for_the_models_alone(engine, request_):
+    values = list(request_.channels["map"].values)
+    values[-3] = None
+    answer = what_if(engine, put(request_, "map", "mm[Hg]", values))
+    assert answer["status"] == "ok"
+    assert answer["quality"]["carried_over"] == ["map"]
+    assert answer["acceptable"] in ([], [answer["p_now"]])
+    assert answer["suggested"] is None
+    assert any("sample of the last hour is missing" in x for x in answer["reasons"])
+    values[-1] = None
+    gone = what_if(engine, put(request_, "map", "mm[Hg]", values))
+    assert codes(gone) == ["R02"]
+    assert gone["now"]["map"]["value"] is None
+
+
+def test_one_program_serves_all_answers(engine, moments, caplog):
+    """No compilation after warm-up: JAX would say so."""
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for request in moments[:4]:
+            what_if(engine, dataclasses.replace(request, horizon_h=2, candidates=(4, 5)), "map65")
+        assert "ompil" not in caplog.text
+        jax.jit(lambda x: 2 * x)(jnp.zeros(3))
+        assert "ompil" in caplog.text

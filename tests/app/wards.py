@@ -1,0 +1,111 @@
+"""A small real run (simulated patients, a fitted twin and guardian) and a client for it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jax.random as jr
+
+from stepdown.app.commands import AppConfig
+from stepdown.app.server import create_app
+from stepdown.app.service import Service
+from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
+from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
+from stepdown.guardian.kde import KdeConfig
+from stepdown.guardian.threshold import RECORDED
+from stepdown.patients.cohort import CohortConfig, simulate_cohort
+from stepdown.problem.hours import make_transitions
+from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
+from stepdown.report.parts import read_parts, save_fitted
+from stepdown.training import FitConfig
+from stepdown.twin.calibrated import CalibratedConfig
+from stepdown.twin.fit import TwinConfig, fit_twin, save_twin
+
+COHORT_CONFIG = CohortConfig(patients=48, hours=24.0)
+TWIN = TwinConfig(
+    model="best",
+    errors=256,
+    calibrated=CalibratedConfig(
+        members=2, width=16, depth=1, fit=FitConfig(epochs=4, batch=64, learning_rate=3e-3)
+    ),
+)
+GUARDIAN = DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0))
+
+
+def make_run(out: Path) -> Path:
+    """A run folder as `stepdown run` leaves it, as far as the app looks at it."""
+    cohort, _ = simulate_cohort(COHORT_CONFIG, key=jr.key(7))
+    files = {
+        COHORT: to_parquet(cohort_table(cohort)),
+        CONFIG: json.dumps(config_to_dict(COHORT_CONFIG)).encode(),
+    }
+    write_folder(out / "cohort", files, kind=KIND, about=provenance(config=COHORT_CONFIG, seed=7))
+    parts = read_parts(out / "cohort")
+    train, select = make_transitions(parts.train), make_transitions(parts.select)
+    twin, _ = fit_twin(train, select, TWIN, key=jr.key(0))
+    guardian, _ = fit_guardian(train, select, GUARDIAN, RECORDED, key=jr.key(0))
+    save_fitted(
+        out / "twin", lambda path: save_twin(path, twin, TWIN), parts, kind="twin", model="best"
+    )
+    save_fitted(
+        out / "guardian",
+        lambda path: save_guardian(path, guardian, GUARDIAN, RECORDED, contains_patient_data=True),
+        parts,
+        kind="guardian",
+        model="kde",
+    )
+    return out
+
+
+def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) -> Service:
+    """A service of a run, ready unless told otherwise."""
+    service = Service(AppConfig(run, state=state, draws=50, **settings))
+    if load:
+        service.load()
+    return service
+
+
+class Client:
+    """HTTP without a network: the real app behind a plain synchronous face."""
+
+    def __init__(self, service: Service, token: str | None = None):
+        self.service = service
+        self.app = create_app(service, token)
+        self.runner = asyncio.Runner()
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),
+            base_url="http://127.0.0.1:8000",
+        )
+        self.csrf = {"X-CSRF-Token": self.get("/v1/session").json()["csrf"]}
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.runner.run(self.http.get(path, **options))
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        return self.runner.run(self.http.post(path, json=body, **options))
+
+    def raw(self, path: str, content: Any, media: str = "application/json") -> httpx.Response:
+        headers = {"content-type": media}
+        return self.runner.run(self.http.post(path, content=content, headers=headers))
+
+    def send(self, method: str, url: str, params: Any, headers: Any, content: Any):
+        """Any request at all."""
+        kept = {k: v for k, v in (headers or {}).items() if v is not None}
+        return self.runner.run(
+            self.http.request(method, url, params=params, headers=kept, **content)
+        )
+
+    def together(self, *calls: Any) -> list[httpx.Response]:
+        """Requests at the same time; each call is (method, path, json)."""
+
+        async def gather() -> list[httpx.Response]:
+            asked = [self.http.request(method, path, json=body) for method, path, body in calls]
+            return list(await asyncio.gather(*asked))
+
+        return self.runner.run(gather())
+
+    def close(self) -> None:
+        self.runner.run(self.http.aclose())
+        self.runner.close()

@@ -1,0 +1,249 @@
+"""Statistics: by hand, against SciPy, against slow loops, and how often intervals hold."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from stepdown.evaluation.compare import (
+    COLUMNS,
+    METRICS,
+    difference,
+    estimate,
+    noise_drop,
+    resample,
+    room_share,
+    spearman,
+    summarize,
+    verdicts,
+)
+from stepdown.evaluation.in_patients import paired_difference
+from stepdown.evaluation.judging import Judged
+from stepdown.handover import Scores
+
+ROW = np.repeat(np.arange(12), 5)  # twelve patients, five episodes each
+
+
+def judged(reward, row=ROW, **others) -> Judged:
+    """Episodes with given rewards (seeds, episodes); other metrics are 0 unless given."""
+    reward = np.atleast_2d(np.asarray(reward, np.float32))
+    zero = np.zeros_like(reward)
+    scores = {name: np.broadcast_to(others.get(name, zero), reward.shape) for name in METRICS}
+    scores["reward"] = reward
+    level = np.full((*reward.shape, 7), 5, np.int8)
+    made = {name: jnp.asarray(np.asarray(x, np.float32)) for name, x in scores.items()}
+    return Judged(Scores(**made), level, np.asarray(row))
+
+
+def found(rows, method: str, metric: str) -> dict:
+    (row,) = [row for row in rows if (row["method"], row["metric"]) == (method, metric)]
+    return row
+
+
+def luck(seed: int, patients: int = 12, each: int = 5) -> np.ndarray:
+    """Rewards that differ more between patients than within."""
+    draw = np.random.default_rng(seed)
+    return np.repeat(2 * draw.normal(size=patients), each) + draw.normal(size=patients * each)
+
+
+def test_a_table_by_hand():
+    """Two seeds, four episodes of two patients; seed means 2 and 4, so 3 and sd sqrt(2)."""
+    row = np.array([0, 0, 1, 1])
+    ours = judged([[1, 1, 3, 3], [3, 3, 5, 5]], row)
+    theirs = judged([[1, 1, 2, 2], [1, 1, 2, 2]], row)
+    rows = summarize({"ours": ours, "theirs": theirs}, "twin", against="theirs")
+    assert list(rows[0]) == list(COLUMNS)
+    assert len(rows) == 3 * len(METRICS)
+    one = found(rows, "ours", "reward")
+    assert (one["judge"], one["mean"]) == ("twin", 3.0)
+    assert one["sd"] == pytest.approx(2**0.5)
+    # four equally likely draws of two patients with means 2 and 4: 2, 3, 3, 4
+    assert (one["low"], one["high"]) == (2.0, 4.0)
+    apart = found(rows, "ours", "reward_minus_theirs")
+    # starts differ by 1 and 2 over seeds; seeds by 0.5 and 2.5
+    assert (apart["mean"], apart["low"], apart["high"]) == (1.5, 1.0, 2.0)
+    assert apart["sd"] == pytest.approx(2**0.5)
+    assert found(rows, "theirs", "reward")["sd"] == 0.0
+
+
+def test_patients_of_many_episodes_weigh_more():
+    row = np.array([0, 1, 1, 1])
+    weights = resample(row)
+    assert set(np.round(weights @ np.array([4.0, 0, 0, 0]), 6)) == {4.0, 1.0, 0.0}
+    assert weights.sum(1) == pytest.approx(np.ones(len(weights)))
+
+
+def test_the_interval_is_scipys_where_patients_have_one_episode():
+    values = np.random.default_rng(1).normal(size=40)
+    ours = estimate(values[None], resample(np.arange(40), draws=20_000))
+    theirs = scipy.stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(5)
+    ).confidence_interval
+    # both are random: quantiles of 20,000 draws have an sd of 0.003
+    assert (ours["low"], ours["high"]) == pytest.approx((theirs.low, theirs.high), abs=0.015)
+
+
+def test_the_interval_is_that_of_a_slow_loop_over_patients():
+    values, draws = luck(2), []
+    generator = np.random.default_rng(0)
+    for chosen in generator.integers(12, size=(2000, 12)):
+        draws.append(np.mean(np.concatenate([values[patient == ROW] for patient in chosen])))
+    ours = estimate(values[None], resample(ROW))
+    wanted = np.percentile(draws, [2.5, 97.5])
+    assert (ours["low"], ours["high"]) == pytest.approx(tuple(wanted))
+
+
+def test_a_paired_difference_is_that_of_the_other_module():
+    ours, theirs = luck(3), luck(4)
+    apart = estimate(difference(ours[None], theirs[None]), resample(ROW))
+    wanted = paired_difference(ours, theirs, ROW)
+    assert (apart["mean"], apart["low"], apart["high"]) == pytest.approx(wanted)
+
+
+def test_seeds_are_averaged_before_patients_are_drawn():
+    several = np.stack([luck(5), luck(6), luck(7)])
+    together, averaged = (estimate(x, resample(ROW)) for x in (several, several.mean(0)[None]))
+    for name in ("mean", "low", "high"):
+        assert together[name] == pytest.approx(averaged[name])
+    assert together["sd"] == pytest.approx(several.mean(1).std(ddof=1))
+    assert averaged["sd"] == 0.0
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """300 cohorts of 60 patients, whose true mean is 0; percentiles are a little too narrow."""
+    row = np.repeat(np.arange(60), 4)
+    weights = resample(row, draws=1000)
+    inside = 0
+    for seed in range(300):
+        one = estimate(luck(seed, 60, 4)[None], weights)
+        inside += one["low"] <= 0 <= one["high"]
+    assert 0.90 <= inside / 300 <= 0.98
+
+
+def test_episodes_do_not_stand_in_for_patients():
+    """The same episodes as 60 patients look surer than as 12."""
+    values = luck(8)[None]
+    few, many = (estimate(values, resample(row)) for row in (ROW, np.arange(60)))
+    assert few["high"] - few["low"] > 1.5 * (many["high"] - many["low"])
+
+
+def test_pairing_narrows_the_interval():
+    shared = luck(9)
+    ours, theirs = shared + 0.3, shared + 0.1 * np.random.default_rng(0).normal(size=60)
+    rows = summarize({"a": judged(ours), "b": judged(theirs)}, "patients", against="b")
+    apart, alone = found(rows, "a", "reward_minus_b"), found(rows, "a", "reward")
+    assert apart["high"] - apart["low"] < 0.1 * (alone["high"] - alone["low"])
+    assert 0.2 < apart["low"] < apart["mean"] < apart["high"] < 0.4
+
+
+def test_one_patient_gives_no_interval():
+    rows = summarize({"a": judged([1.0, 2.0], np.array([3, 3]))}, "twin")
+    one = found(rows, "a", "reward")
+    assert one["mean"] == 1.5
+    assert np.isnan([one["low"], one["high"]]).all()
+
+
+def test_what_cannot_be_paired_is_refused():
+    with pytest.raises(ValueError, match="expected the same starts"):
+        summarize({"a": judged(luck(1)), "b": judged(luck(1), ROW[::-1])}, "twin")
+    with pytest.raises(ValueError, match="as many seeds of both methods, got 2 and 3"):
+        difference(np.zeros((2, 4)), np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="trained on both data sets"):
+        noise_drop({"a": judged(luck(1))}, {"b": judged(luck(1))}, "twin")
+
+
+def test_the_room_lies_between_clinicians_and_look_ahead():
+    team = luck(10)
+    methods = {
+        "clinicians": judged(team),
+        "look-ahead": judged(team + 2.0),
+        "half": judged(np.stack([team + 0.8, team + 1.2])),
+        "worse": judged(team - 0.5),
+    }
+    rows = room_share(methods, "patients", "clinicians", "look-ahead")
+    assert [(row["method"], row["metric"]) for row in rows] == [
+        ("half", "room_percent"),
+        ("worse", "room_percent"),
+    ]
+    assert rows[0]["mean"] == pytest.approx(50.0, abs=1e-3)
+    assert rows[0]["sd"] == pytest.approx(np.std([40, 60], ddof=1), abs=1e-3)
+    assert rows[1]["mean"] == pytest.approx(-25.0, abs=1e-3)
+    assert (rows[1]["low"], rows[1]["high"]) == pytest.approx((-25.0, -25.0), abs=1e-3)
+    turned = room_share(methods, "patients", "look-ahead", "clinicians")
+    assert np.isnan([row["mean"] for row in turned]).all()
+
+
+def test_the_drop_by_hand_and_as_the_paper_counts_it():
+    """1.108 to 1.064 is 3.97 % in the paper's table."""
+    one = np.ones((1, 60))
+    rows = noise_drop({"MBPO": judged(1.108 * one)}, {"MBPO": judged(1.064 * one)}, "twin")
+    assert found(rows, "MBPO", "reward_drop")["mean"] == pytest.approx(0.044, abs=1e-6)
+    assert found(rows, "MBPO", "reward_drop_percent")["mean"] == pytest.approx(3.97, abs=0.005)
+
+
+def test_a_drop_of_a_negative_reward_is_still_a_drop():
+    shared = 0.1 * luck(11) - 2.0
+    clean, noisy = {"a": judged(shared)}, {"a": judged(shared - 0.2)}
+    percent = found(noise_drop(clean, noisy, "twin"), "a", "reward_drop_percent")
+    assert percent["mean"] == pytest.approx(100 * 0.2 / -shared.mean(), rel=1e-4)
+    assert 0 < percent["low"] < percent["mean"] < percent["high"]
+
+
+def test_a_share_of_nothing_is_not_given():
+    centered = luck(12) - luck(12).mean()
+    rows = noise_drop({"a": judged(centered)}, {"a": judged(centered - 0.2)}, "twin")
+    assert found(rows, "a", "reward_drop")["mean"] == pytest.approx(0.2, abs=1e-6)
+    assert np.isnan(found(rows, "a", "reward_drop_percent")["mean"])
+
+
+@pytest.mark.parametrize("other", [(4, 1, 3, 2, 5), (1, 1, 2, 2, 0), (5, 4, 3, 2, 1)])
+def test_spearman_is_scipys(other):
+    ours, theirs = [1.0, 2.0, 3.0, 3.0, 9.0], [float(x) for x in other]
+    wanted, _ = scipy.stats.spearmanr(ours, theirs)
+    assert spearman(ours, theirs) == pytest.approx(wanted)
+    assert np.isnan(spearman(ours, [1.0] * 5))
+
+
+def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
+    shared = luck(13) + 10.0
+    noise = np.random.default_rng(3).normal(size=(2, 60))
+    patients = {
+        "CORMPO": judged(np.stack([shared + 1.0, shared + 1.2]), unsafe_hours=0.1),
+        "MBPO": judged(shared, unsafe_hours=0.3),
+        "MOPO": judged(shared - 1.0),
+    }
+    twin = {
+        "CORMPO": judged(shared + 0.01 * noise),
+        "MBPO": judged(shared + 0.5),
+        "MOPO": judged(shared - 0.01 * noise[0]),
+    }
+    told = verdicts({"twin": twin, "patients": patients}, "CORMPO", ["MBPO", "MOPO"])
+    assert len(told) == 5
+    assert told[0].startswith("CORMPO against MBPO, the best of 2 baselines here")
+    assert "in the twin: −0.50 reward [−0.50, −0.50]" in told[0]
+    assert told[0].endswith("above it with 0 of 2 seeds.")
+    percent = round(100 * 1.1 / shared.mean())
+    assert f"in the patients: +1.10 reward [+1.10, +1.10] (+{percent} %)" in told[2]
+    assert told[2].endswith("above it with 2 of 2 seeds.")
+    assert "Against the same MBPO, in the patients: no clear difference, 0.000 ACP" in told[3]
+    assert told[3].endswith("−0.200 share of unsafe hours [−0.200, −0.200].")
+    # twin ranks MBPO, CORMPO/MOPO; patients CORMPO, MBPO, MOPO
+    assert "would choose MBPO, the patients CORMPO" in told[4]
+    assert told[4].endswith("judged in the patients: −1.10 reward [−1.10, −1.10].")
+
+
+def test_a_difference_that_may_be_none_is_called_so():
+    shared, noise = luck(14), np.random.default_rng(4).normal(size=60)
+    methods = {"ours": judged(shared + noise - noise.mean()), "one": judged(shared)}
+    (first, _) = verdicts({"twin": methods}, "ours", ["one"])
+    assert first.startswith("ours against one, in the twin: no clear difference, 0.00 reward")
+    assert verdicts({"twin": {"one": methods["one"]}}, "ours", ["one"]) == []
+
+
+def test_judges_that_agree_are_said_to():
+    methods = {name: judged(luck(15) + i) for i, name in enumerate("abc")}
+    told = verdicts({"twin": methods, "patients": methods}, "c", ["a", "b"])
+    assert told[-1] == (
+        "Ranked by reward, the twin and the patients have a Spearman correlation of +1.00 over 3 "
+        "methods; both would choose c."
+    )

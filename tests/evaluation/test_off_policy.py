@@ -1,0 +1,189 @@
+"""From recorded stays to values: right where the truth is known, and silent where nothing is."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from stepdown.evaluation.behavior import Behavior, BehaviorConfig, fit_behavior
+from stepdown.evaluation.decisions import make_decisions
+from stepdown.evaluation.imagined_values import imagine_values
+from stepdown.evaluation.off_policy import (
+    OffPolicyConfig,
+    estimate_off_policy,
+    policy_chances,
+    prepare_records,
+)
+from stepdown.evaluation.overlap import Limits, Overlap, verdict
+from stepdown.policies.networks import level_in_force
+from stepdown.policies.rules import RULES
+from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP
+from stepdown.training import FitConfig
+from tests.evaluation.stays import hourly_reward, make_cohort, wander
+
+CHANCE = np.array([0.3, 0.5, 0.2])
+POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
+QUICK = OffPolicyConfig(draws=200, gammas=(1.5,))
+ESTIMATORS = ("wis", "fqe", "wdr", "magic", "model")
+
+
+class Wander(eqx.Module):
+    """Down, hold or up by one with given chances; a step beyond the levels is a hold."""
+
+    chance: Float[Array, " 3"]
+
+    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+        goals = jnp.clip(level_in_force(state) + jnp.arange(-1, 2), LEVELS[0], LEVELS[-1])
+        chances = jnp.zeros(8).at[goals - LOWEST].add(self.chance)
+        return jnp.log(jnp.maximum(chances, 1e-12))
+
+
+class Pump(eqx.Module):
+    """The true world of these stays: MAP follows the level."""
+
+    def __call__(self, state, level, /, *, key):
+        return state.at[:, MAP].set(40.0 + 2.0 * level).at[:, LEVEL].set(level * 1.0)
+
+
+def exact_value(chance, starts: np.ndarray, hours: int = 6) -> float:
+    """The value of wandering from the recorded starts, by the chain of levels."""
+    chain = np.zeros((8, 8))
+    for level in LEVELS:
+        for step, share in zip((-1, 0, 1), chance, strict=True):
+            chain[level - LOWEST, np.clip(level + step, 2, 9) - LOWEST] += share
+    value = np.zeros(8)
+    for _ in range(hours):
+        value = chain @ (hourly_reward(LEVELS) + value)
+    return float(value[starts - LOWEST].mean())
+
+
+@pytest.fixture(scope="module")
+def records():
+    """Ragged stays of 8 to 16 hours."""
+    decisions = make_decisions(make_cohort(wander(80, 16, CHANCE, seed=3)))
+    behavior = fit_behavior(decisions, POCKET, key=jr.key(0))
+    return prepare_records(decisions, behavior, QUICK, key=jr.key(1))
+
+
+@pytest.fixture(scope="module")
+def judged(records):
+    """Two policies that lean down and up, and one that nobody follows."""
+    policies = {
+        "down": Wander(jnp.array([0.5, 0.4, 0.1])),
+        "up": Wander(jnp.array([0.2, 0.5, 0.3])),
+        "always P9": RULES["always P9"],
+    }
+    return policies, {
+        name: estimate_off_policy(policy, records, model=Pump(), key=jr.key(2))
+        for name, policy in policies.items()
+    }
+
+
+def test_all_estimators_find_the_value_of_the_chain(records, judged):
+    policies, found = judged
+    starts = np.round(records.decisions.state[:, -1, LEVEL]).astype(int)
+    for name in ("down", "up"):
+        truth = exact_value(np.asarray(policies[name].chance), starts)
+        for estimator in ESTIMATORS:
+            one = getattr(found[name], estimator)
+            assert one.low <= truth <= one.high, (name, estimator)
+            if estimator != "wis":  # which alone does not know the starts, and varies by more
+                assert one.value == pytest.approx(truth, abs=0.3), (name, estimator)
+        assert found[name].word == "informative"
+        assert 0.8 < found[name].overlap.share_seen() <= 1.0
+    # the model is the true world, so its own error is only the throws of the policy
+    gap = found["up"].wdr.draws - found["down"].wdr.draws
+    assert np.quantile(gap, 0.025) > 0
+
+
+def test_a_policy_that_nobody_followed_is_called_uninformative(judged):
+    found = judged[1]["always P9"]
+    assert found.word == "uninformative"
+    assert found.overlap.share_seen() < 0.4
+    assert found.overlap.unsupported > 0.6
+
+
+def test_bounds_contain_wis_and_its_interval_nearly(judged):
+    for one in judged[1].values():
+        (bounds,) = one.bounds
+        assert bounds.lower <= one.wis.value <= bounds.upper
+        assert bounds.low <= bounds.lower
+        assert bounds.high >= bounds.upper
+
+
+def test_the_clinicians_own_policy_has_weights_of_one(records):
+    """If the behavior policy is known, judging it is a plain mean of what was recorded."""
+    decisions = records.decisions
+    own = policy_chances(Wander(jnp.asarray(CHANCE)), decisions.state)
+    ones, fold = np.ones(len(own)), records.behavior.fold
+    known = Behavior(np.log(np.maximum(own, 1e-12)), ones, ones, fold)
+    again = prepare_records(decisions, known, QUICK, key=jr.key(1))
+    found = estimate_off_policy(Wander(jnp.asarray(CHANCE)), again, key=jr.key(2))
+    rows = [np.flatnonzero(decisions.start)]
+    for _ in range(5):
+        before = rows[-1]
+        rows.append(before[decisions.follows[before]] + 1)
+    plain = sum(decisions.reward[row].mean() for row in rows)
+    assert found.wis.value == pytest.approx(plain, rel=1e-5)
+    assert found.overlap.seen == pytest.approx([len(row) / len(rows[0]) for row in rows])
+    assert found.magic is None
+
+
+def test_a_model_is_asked_for_states_recorded_decisions_and_next_states(records):
+    """To hold in the true world earns the same reward every hour, by hand."""
+    decisions = records.decisions
+    found = imagine_values(RULES["hold"], Pump(), decisions, 3, mode=True, key=jr.key(0))
+    now = hourly_reward(np.round(decisions.state[:, -1, LEVEL]))
+    chosen = hourly_reward(decisions.level)
+    for hour in range(3):
+        assert found.now[hour] == pytest.approx((hour + 1) * now, abs=1e-4)
+        assert found.decision[hour] == pytest.approx((hour + 1) * chosen, abs=1e-4)
+        assert found.later[hour] == pytest.approx(hour * chosen, abs=1e-4)
+
+
+def test_mode_takes_the_most_probable_level(records):
+    states = records.decisions.state[:5]
+    lean = Wander(jnp.array([0.2, 0.5, 0.3]))
+    assert policy_chances(lean, states, "mode") == pytest.approx(
+        np.round(policy_chances(RULES["hold"], states))
+    )
+    assert policy_chances(lean, states).sum(1) == pytest.approx(np.ones(5))
+
+
+def test_impossible_chances_and_foreign_parts_are_refused(records):
+    decisions, behavior = records.decisions, records.behavior
+    with np.errstate(divide="ignore"):
+        never = np.log(np.arange(8)[None] != (decisions.level - LOWEST)[:, None])
+    with pytest.raises(ValueError, match=f"got 0 at {len(never)} decisions"):
+        prepare_records(decisions, dataclasses.replace(behavior, level=never), QUICK, key=jr.key(0))
+    short = Behavior(*(x[:10] for x in (behavior.level, *(np.ones(20),) * 2, behavior.fold)))
+    with pytest.raises(ValueError, match="expected chances for these decisions"):
+        prepare_records(decisions, short, QUICK, key=jr.key(0))
+    with pytest.raises(ValueError, match="expected finite log-probabilities"):
+        estimate_off_policy(Wander(jnp.full(3, jnp.nan)), records, key=jr.key(0))
+    with pytest.raises(ValueError, match="at least 1 hour"):
+        OffPolicyConfig(hours=0)
+    with pytest.raises(ValueError, match="a floor and a rare chance"):
+        OffPolicyConfig(floor=0.0)
+
+
+def test_the_word_follows_the_limits():
+    def overlap(patients, seen):
+        hours = np.ones(6)
+        return Overlap(patients * hours, seen * hours, 0.2 * hours, hours, hours, unsupported=0.0)
+
+    limits = Limits(patients=10.0, seen=0.4)
+    assert overlap(10.0, 0.6).share_seen() == pytest.approx(0.48)  # without the heaviest patient
+    assert verdict(overlap(10.001, 0.6), limits) == "informative"
+    assert verdict(overlap(9.9, 0.6), limits) == "uninformative"
+    assert verdict(overlap(50.0, 0.45), limits) == "uninformative"
+    # one bad hour is not made up for by good ones
+    uneven = dataclasses.replace(overlap(1.0, 1.0), effective=np.array([300.0] * 5 + [1.0]))
+    assert uneven.patients() == pytest.approx(6 / (5 / 300 + 1))
+    assert overlap(1.0, 3.0).share_seen() == 1.0
+    with pytest.raises(ValueError, match="a share of 0 to 1"):
+        Limits(seen=1.5)

@@ -1,0 +1,183 @@
+"""On an infinite cohort of a tabular patient the estimators give the enumerated value exactly."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from stepdown.evaluation.weighted import (
+    Ratios,
+    magic,
+    path_weights,
+    patient_sums,
+    resample,
+    simplex_minimum,
+    wdr,
+    wis,
+)
+from tests.evaluation.tabular import (
+    HOURS,
+    LEAVES,
+    POLICY,
+    START,
+    Episodes,
+    exact_decisions,
+    exact_values,
+)
+
+TRUTH = float(START @ exact_values()[-1])
+
+
+def everyone(episodes: Episodes) -> np.ndarray:
+    return episodes.chance[None]
+
+
+def weights(episodes: Episodes, wrong: float = 0.0) -> np.ndarray:
+    ratio = episodes.ratio() * (1 + wrong * np.tile([1.0, -0.5, 0.3], len(episodes.length)))
+    return path_weights(episodes.paths(), ratio, episodes.goes_on())
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["full", "ragged"])
+def episodes(request):
+    return Episodes(ragged=request.param)
+
+
+def test_the_enumeration_is_a_distribution_and_its_value_is_the_sum_over_paths(episodes):
+    assert episodes.chance.sum() == pytest.approx(1.0)
+    full = Episodes(ragged=False)
+    by_path = full.ratio().reshape(-1, HOURS).prod(1) * full.chance * full.rewards().sum(1)
+    assert by_path.sum() == pytest.approx(TRUTH)
+
+
+def test_wis_is_exact_with_true_chances_also_where_records_end_for_a_reason(episodes):
+    weight = weights(episodes)
+    ratios = wis(episodes.paths(), weight, episodes.rewards())
+    assert ratios.values(everyone(episodes))[0] == pytest.approx(TRUTH, abs=1e-12)
+    # the mean weight of each hour is 1: all that the policy does was recorded
+    assert episodes.chance @ weight == pytest.approx(np.ones(HOURS))
+
+
+def test_wis_goes_wrong_where_the_ends_of_records_are_ignored():
+    ragged = Episodes(ragged=True)
+    assert LEAVES[0] != LEAVES[1]
+    weight = path_weights(ragged.paths(), ragged.ratio(), np.ones(len(ragged.ratio())))
+    value = wis(ragged.paths(), weight, ragged.rewards()).values(everyone(ragged))[0]
+    assert abs(value - TRUTH) > 0.05
+
+
+def corrected(episodes: Episodes, weight, decision, value) -> Ratios:
+    start = value[-1][episodes.s[:, 0]]
+    return wdr(episodes.paths(), weight, start, episodes.errors(decision, value[:-1]))
+
+
+def test_wdr_is_exact_if_either_the_weights_or_the_model_are_right(episodes):
+    weight = weights(episodes)
+    right = exact_decisions(), exact_values()
+    draw = np.random.default_rng(0)
+    decision = draw.normal(size=(HOURS, 2, 2))
+    wrong_value = np.concatenate([np.zeros((1, 2)), (POLICY[None] * decision).sum(2)])
+    # values that belong together: the control variate has mean zero
+    by_weights = corrected(episodes, weight, decision, wrong_value)
+    assert by_weights.values(everyone(episodes))[0] == pytest.approx(TRUTH, abs=1e-12)
+    by_model = corrected(episodes, weights(episodes, wrong=0.4), *right)
+    assert by_model.values(everyone(episodes))[0] == pytest.approx(TRUTH, abs=1e-12)
+
+
+def test_wdr_equals_the_printed_form_where_all_episodes_have_full_length():
+    """Thomas & Brunskill (2016): sum of w r minus (w q - w_before v), with normalized weights."""
+    full = Episodes(ragged=False)
+    weight = weights(full)
+    count = np.random.default_rng(1).multinomial(50, full.chance).astype(float)
+    draw = np.random.default_rng(2)
+    decision, value = draw.normal(size=(HOURS, 2, 2)), draw.normal(size=(HOURS + 1, 2))
+    value[0] = 0.0
+    ours = corrected(full, weight, decision, value).values(count[None])[0]
+    shares = count[:, None] * weight / (count @ weight)[None]
+    before = np.concatenate([count[:, None] / 50, shares[:, :-1]], axis=1)
+    printed = 0.0
+    for t in range(HOURS):
+        left, s, a = HOURS - 1 - t, full.s[:, t], full.a[:, t]
+        printed += shares[:, t] @ (full.rewards()[:, t] - decision[left, s, a])
+        printed += before[:, t] @ value[left + 1, s]
+    assert ours == pytest.approx(printed)
+
+
+def test_magic_trusts_a_right_model_and_corrects_a_wrong_one():
+    full = Episodes(ragged=False)
+    weight = weights(full)
+    counts = np.random.default_rng(0).multinomial(4000, full.chance, size=300).astype(float)
+    # counts of a cohort, drawn again and again; its center is the first draw of them
+    right = corrected(full, weight, exact_decisions(), exact_values())
+    scaled = Ratios(right.above * counts[:1].T, right.below * counts[:1].T)
+    again = counts / np.maximum(counts[:1], 1)
+    draws, value, shares = magic(scaled, again)
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares.min() >= 0
+    assert value == pytest.approx(TRUTH, abs=0.05)
+    wrong = exact_decisions() + 5.0
+    rosy = corrected(full, weight, wrong, exact_values() + 5.0 * (np.arange(4) > 0)[:, None])
+    scaled = Ratios(rosy.above * counts[:1].T, rosy.below * counts[:1].T)
+    draws, value, shares = magic(scaled, again)
+    assert shares[0] < 0.05  # the model alone is 5 too high
+    assert value == pytest.approx(TRUTH, abs=0.3)
+    assert draws.std() < 1.0
+
+
+def test_shares_minimize_the_error_as_a_general_solver_finds():
+    draw = np.random.default_rng(3)
+    for _ in range(5):
+        root = draw.normal(size=(5, 5))
+        matrix = root @ root.T
+        ours = simplex_minimum(matrix)
+        theirs = minimize(
+            lambda x, m=matrix: x @ m @ x,
+            np.full(5, 0.2),
+            bounds=[(0, 1)] * 5,
+            constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+            options={"ftol": 1e-12},
+        )
+        assert ours @ matrix @ ours == pytest.approx(theirs.fun, abs=1e-6)
+        assert ours == pytest.approx(theirs.x, abs=1e-3)
+
+
+def test_variance_falls_as_one_over_the_number_of_patients(episodes):
+    weight = weights(episodes)
+    draw = np.random.default_rng(4)
+    for ratios in (
+        wis(episodes.paths(), weight, episodes.rewards()),
+        corrected(episodes, weight, exact_decisions() * 0.5, exact_values() * 0.5),
+    ):
+        sds = []
+        for patients in (250, 1000, 4000):
+            counts = draw.multinomial(patients, episodes.chance, size=3000).astype(float)
+            sds.append(ratios.values(counts).std() * patients**0.5)
+        # the sd of 3,000 draws is known to 1.3 %; two of them differ by chance by 4 % at most
+        assert sds == pytest.approx([sds[-1]] * 3, rel=0.08)
+
+
+def test_bootstrap_intervals_cover_the_enumerated_value(episodes):
+    weight = weights(episodes)
+    ratios = wis(episodes.paths(), weight, episodes.rewards())
+    draw = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        cohort = draw.multinomial(1000, episodes.chance)
+        counts = draw.multinomial(1000, cohort / 1000, size=300).astype(float)
+        low, high = np.quantile(ratios.values(counts), [0.025, 0.975])
+        covered += low <= TRUTH <= high
+    assert 0.915 <= covered / 400 <= 0.985  # 95 % within three standard errors
+
+
+def test_nobody_followed_is_not_a_number():
+    full = Episodes(ragged=False)
+    nobody = wis(full.paths(), np.zeros((len(full.length), HOURS)), full.rewards())
+    assert np.isnan(nobody.values(everyone(full))[0])
+
+
+def test_sums_and_draws_keep_patients_together():
+    full = Episodes(ragged=False)
+    paths = full.paths()
+    sums = patient_sums(paths, full.rewards())
+    assert sums == pytest.approx(full.rewards())
+    counts = resample(40, 500, np.random.default_rng(0))
+    assert (counts.sum(1) == 40).all()
+    assert counts.var() == pytest.approx(1 - 1 / 40, rel=0.05)
