@@ -49,7 +49,7 @@ BC = BCConfig(widths=(64, 64), fit=FitConfig(30, 256, 1e-3, patience=5))
 ENSEMBLE = EnsembleConfig(members=3, elites=3, width=128, depth=2, fit=FitConfig(20, 256))
 NAMES = ("hold", "taper", "always P2", "always P9", "blind stepping down", "random")
 SAMPLED = ("random", "sampled BC")  # all others are judged by their mode
-ESTIMATORS = ("wis", "fqe", "wdr", "magic", "model")
+ESTIMATORS = ("wis", "fqe", "wdr", "magic", "model")  # and joint, made of the second and third
 FIXED, TRUTH, COHORTS = 999_000, 777_000, 1_000  # seeds
 STARTS = 1024  # episodes of a group of fresh patients
 
@@ -157,6 +157,7 @@ def _numbers(found: Estimates, honest: Estimates, hold: Estimates) -> dict[str, 
         "true_patients": honest.overlap.patients(),
         "true_seen": honest.overlap.share_seen(),
         "unsupported": found.overlap.unsupported,
+        "true_unsupported": honest.overlap.unsupported,
         "overlap": _by_hour(found),
         "true_overlap": _by_hour(honest),
         "bounds": [[b.gamma, b.lower, b.upper, b.low, b.high] for b in found.bounds],
@@ -169,6 +170,10 @@ def _numbers(found: Estimates, honest: Estimates, hold: Estimates) -> dict[str, 
         limits = np.quantile(gain, [0.025, 0.975]) if np.isfinite(gain).all() else [-1e9, 1e9]
         out[name] = [one.value, one.low, one.high]
         out[f"{name}|gain"] = [one.value - base.value, *map(float, limits)]
+    for kind in ("", "|gain"):
+        pair = np.array([out[f"fqe{kind}"], out[f"wdr{kind}"]])
+        low, high = pair[:, 1].min(), pair[:, 2].max()
+        out[f"joint{kind}"] = [float(x) for x in (pair[:, 0].mean(), low, high)]
     return out
 
 

@@ -10,19 +10,26 @@ import polars as pl
 import pytest
 
 from stepdown.__main__ import main
-from stepdown.artifacts import check_folder
+from stepdown.artifacts import arrays_from_bytes, check_folder
+from stepdown.experiment.kept import read_policies
 from stepdown.guardian.fit import load_guardian
+from stepdown.policies.checkpoints import load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
 from stepdown.report.parts import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
+from stepdown.training import member
 from stepdown.twin.fit import load_twin
 
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
-        "tables/guardian.csv")  # fmt: skip
-FIGURES = {f"figures/{name}.png" for name in ("examples", "growth", "calibration", "shifts")}
-MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian") for file in
+        "tables/guardian.csv", "tables/recorded.csv", "tables/penalty.csv")  # fmt: skip
+TABLES = {f"tables/{name}.md" for name in ("recorded", "penalty", "time", "twin")}
+FIGURES = {f"figures/{name}.png" for name in
+           ("examples", "growth", "calibration", "shifts", "exploitation", "scores", "mix",
+            "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
+            "agreement", "rollouts-reward", "rollouts-ws", "rollouts-acp")}  # fmt: skip
+MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian", "policy") for file in
           ("arrays.safetensors", "config.json", "manifest.json", "numbers.json")}  # fmt: skip
 
 
@@ -36,7 +43,8 @@ def finished(tmp_path_factory):
 def test_every_file_is_there_and_listed(finished):
     manifest = check_folder(finished, "run")
     expected = {*DATA, "report.html", "config.json", "cohort/config.json", "cohort/manifest.json"}
-    assert set(manifest["files"]) == expected | FIGURES | MODELS
+    expected |= {"tables/time.csv"}
+    assert set(manifest["files"]) == expected | TABLES | FIGURES | MODELS
     cohort = check_folder(finished / "cohort", "cohort")
     assert cohort["about"]["seed"] == 7
     assert cohort["about"]["latents"].startswith("for judging only")
@@ -73,8 +81,9 @@ def test_the_table_holds_every_published_number(finished):
 
 def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
     with (finished / "tables/twin.csv").open() as file:
-        rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {"persistence", "best"}
+        rows = list(csv.DictReader(file))
+    assert {row["model"] for row in rows} == {"persistence", "best"}
+    (stated,) = (row for row in rows if (row["model"], row["metric"]) == ("best", "mae"))
     parts = read_parts(finished / "cohort")
     require_same_split(read_note(finished / "twin", "twin"), parts, finished / "twin")
     twin, config = load_twin(finished / "twin")
@@ -82,7 +91,7 @@ def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
     test = make_transitions(parts.test)
     center = jax.vmap(twin.center)(test.state, test.level)
     error = np.abs(np.asarray(center - test.next_state))[..., :12].mean()
-    assert float(rows["best"]["mae"]) == pytest.approx(error, rel=1e-4)
+    assert float(stated["mean"]) == pytest.approx(error, rel=1e-4)
 
 
 def test_the_kept_guardian_knows_what_was_recorded(finished):
@@ -93,6 +102,36 @@ def test_the_kept_guardian_knows_what_was_recorded(finished):
     assert np.median(ranks) > 0.5  # its own hours are denser than those of other patients
     manifest = (finished / "guardian/manifest.json").read_text()
     assert '"contains_patient_data": true' in manifest
+
+
+def test_the_comparison_is_what_the_jobs_have_judged(finished):
+    with (finished / "tables/recorded.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["method", "judge", "metric", "mean", "sd", "low", "high"]
+    learned = {"bc", "mbpo", "cormpo_kde"}
+    assert learned < {row["method"] for row in rows}
+    assert {row["judge"] for row in rows} == {"twin", "patients"}
+    jobs = finished.with_name("pocket.jobs") / "guarded-7/judge/recorded/ours"
+    for row in rows:
+        if row["method"] in learned and row["metric"] == "reward":
+            arrays = arrays_from_bytes((jobs / row["method"] / "arrays.safetensors").read_bytes())
+            rewards = arrays[f"{row['judge']}/reward"]
+            assert rewards.shape == (2, 16)
+            assert float(row["mean"]) == pytest.approx(rewards.mean(), abs=1e-4)
+            assert float(row["sd"]) == pytest.approx(rewards.mean(1).std(ddof=1), abs=1e-4)
+    # holding the level never jumps, in no patient
+    (held,) = (r for r in rows if (r["method"], r["judge"], r["metric"]) == ("hold", "twin", "acp"))
+    assert float(held["mean"]) == 0.0
+
+
+def test_the_kept_policy_is_the_first_seed_of_ours(finished):
+    policy, about = load_policy(finished / "policy")
+    assert about.method == "cormpo_kde"
+    state = make_transitions(read_parts(finished / "cohort").test).state[0]
+    kept = read_policies(
+        finished.with_name("pocket.jobs") / "guarded-7/train/recorded/ours/cormpo_kde"
+    )
+    np.testing.assert_array_equal(policy(state), member(kept, 0)(state))
 
 
 def test_the_card_names_the_files_by_their_digests(finished):

@@ -11,6 +11,7 @@ from stepdown.app.forecast import JUDGED, Outlook, keys_of, look_ahead
 from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits
 from stepdown.app.support import Support, count_similar, distances
 from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Policy
 from stepdown.signals import LEVELS, NAMES
 from stepdown.twin.fit import Twin
 
@@ -29,6 +30,9 @@ class Engine:
     draws: int = DRAWS
     gates: GateConfig = DEFAULT_GATES
     site: Limits = field(default_factory=Limits)
+    policy: Policy | None = None  # a learned one of the run
+    method: str | None = None  # its name
+    read_by_policy: tuple[int, ...] = ()  # columns
 
     def __post_init__(self):
         if self.draws < 50:
@@ -36,9 +40,9 @@ class Engine:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """Columns that either model reads."""
+        """Columns that any of the models reads."""
         read = {*self.twin.scaler.present, *self.guardian.density.pairs.scaler.present}
-        return tuple(sorted(read))
+        return tuple(sorted(read | set(self.read_by_policy)))
 
 
 def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
@@ -46,7 +50,8 @@ def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
     by_column = limits.bounds()
     bounds = jnp.asarray([by_column[column] for column in JUDGED], jnp.float32)
     keys = keys_of(state, engine.draws)
-    found = look_ahead(engine.twin, engine.guardian, jnp.asarray(state), bounds, keys)
+    models = engine.twin, engine.guardian, engine.policy
+    found = look_ahead(models, jnp.asarray(state), bounds, keys)
     return jax.tree.map(np.asarray, found)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from stepdown.app.candidates import Shared, count_words
 from stepdown.app.engine import Engine
-from stepdown.app.forecast import JUDGED
-from stepdown.app.gates import LV_FROM, UNKNOWN, has_gap, inside_limits
+from stepdown.app.forecast import JUDGED, Outlook
+from stepdown.app.gates import LV_FROM, UNKNOWN, gate_wish, has_gap, inside_limits
 from stepdown.app.limits import Limits
 from stepdown.app.pumps import PUMPS
 from stepdown.app.refusals import CODES, GATES, LV_END, STATE_CODES, refusal
@@ -160,6 +160,17 @@ def reasons_for(shared: Shared, limits: Limits, suggested: int) -> list[str]:
         )
     low = [p for p in LEVELS if p < LV_FROM and shared.good[p - LEVELS[0]]]
     return [*reasons, LV_END] if low else reasons
+
+
+def policy_wish(engine: Engine, outlook: Outlook, good: np.ndarray) -> dict[str, Any] | None:
+    """What the learned policy of the run would choose, and whether the gates leave it that."""
+    if engine.policy is None:
+        return None
+    wish = LEVELS[int(np.argmax(outlook.preference))]
+    kept = int(gate_wish(np.asarray(wish), good)) == wish
+    verdict = "which is acceptable" if kept else "which is not acceptable here"
+    words = f"The learned policy ({engine.method}) would choose P-{wish}, {verdict}."
+    return {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}
 
 
 def _stable_hours(read: Read, limits: Limits) -> int:

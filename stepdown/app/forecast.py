@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Policy
 from stepdown.signals import FLOW, HORIZON, HR, LEVELS, LVEDP, MAP, PULSATILITY
 from stepdown.twin.calibrated import Calibrated
 from stepdown.twin.fit import Twin, level_score
@@ -37,17 +38,18 @@ class Outlook(eqx.Module):
     p_value: Float[Array, " 8"]  # of the decision, by the guardian
     within: Float[Array, "8 shown"]  # variance inside the members, first hour; NaN: not known
     between: Float[Array, "8 shown"]  # variance of the members' centers
+    preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
 
 
 @eqx.filter_jit
 def look_ahead(
-    twin: Twin,
-    guardian: Guardian,
+    models: tuple[Twin, Guardian, Policy | None],
     state: State,
     bounds: Float[Array, "3 2"],
     keys: Key[Array, " draws"],
 ) -> Outlook:
     """Follow every level for six hours; `bounds` are the limits of MAP, HR and pulsatility."""
+    twin, guardian, policy = models
     levels = jnp.asarray(LEVELS)
     plans = jnp.broadcast_to(levels[:, None], (len(LEVELS), HORIZON))
     drawn = follow_plans(twin, state, plans, keys=keys)
@@ -68,6 +70,7 @@ def look_ahead(
         p_value=guardian.p_values(states, levels),
         within=within,
         between=between,
+        preference=jnp.full(len(LEVELS), jnp.nan) if policy is None else policy(state),
     )
 
 

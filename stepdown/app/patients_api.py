@@ -49,6 +49,11 @@ def patients_router(service: Service, line: Line) -> APIRouter:
         stay = find_stay(service, patient)
         return JSONResponse(quality(stay, moment(at, stay)))
 
+    _whatif(router, service, line)
+    return router
+
+
+def _whatif(router: APIRouter, service: Service, line: Line) -> None:
     @router.get("/{patient}/whatif", responses={200: {"model": wire.Answer}})
     async def whatif(
         patient: Patient,
@@ -62,8 +67,6 @@ def patients_router(service: Service, line: Line) -> APIRouter:
         request = request_at(stay, minute, h, limits)
         source: dict[str, Any] = {"patient": patient, "minute": minute}
         return await answer_whatif(service, line, request, source)
-
-    return router
 
 
 def moment(at: str | None, stay: Stay) -> float:

@@ -139,8 +139,11 @@ def read_request(request: Request, steps: int, table: str, used: Sequence[int]) 
     length = max([len(one.values) for one in request.channels.values()], default=0)
     signals = np.full((max(length, steps), len(NAMES)), np.nan)
     factors, converted, undeclared = np.ones(len(NAMES)), {}, []
-    for name, channel in request.channels.items():
-        index, unit = NAMES.index(name), resolve(name, channel.unit)
+    for index, name in enumerate(NAMES):  # in one order, however they came
+        if name not in request.channels:
+            continue
+        channel = request.channels[name]
+        unit = resolve(name, channel.unit)
         if unit is None:
             undeclared += [name] * (index in {*used, *REQUIRED})
         else:

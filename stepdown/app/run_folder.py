@@ -16,6 +16,8 @@ from stepdown.app.recordings import Stay, read_stays
 from stepdown.app.support import make_support
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.fit import load_guardian
+from stepdown.handover import Policy
+from stepdown.policies.checkpoints import SavedPolicy, load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.report.parts import (
     Parts,
@@ -55,10 +57,10 @@ def load_run(
     """Verify every file of a run, then load what an answer needs; damage is an ArtifactError."""
     check_run(run)
     parts, stays = load_recordings(run)
-    for kind in ("twin", "guardian"):
+    for kind in _kinds(run)[1:]:
         require_same_split(read_note(run / kind, kind), parts, run / kind)
     twin, twin_config = load_twin(run / "twin")
-    guardian, about = load_guardian(run / "guardian")
+    guardian, saved = load_guardian(run / "guardian")
     if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
         raise ArtifactError(
             f"{run}: expected a twin of one hour, got {twin.steps} samples of "
@@ -67,47 +69,70 @@ def load_run(
     scaler = guardian.density.pairs.scaler
     train, select = make_transitions(parts.train), make_transitions(parts.select)
     support = make_support(train, select, scaler, parts.train.patient)
-    model = _identity(run)
+    policy, known = _read_policy(run, twin.steps)
     engine = Engine(
         twin=twin,
         guardian=guardian,
         support=support,
         table=read_profile(run / "cohort", None),
-        model=model,
+        model=_identity(run),
         draws=draws,
         gates=gates,
         site=site or Limits(),
+        policy=policy,
+        method=known.method if known else None,
+        read_by_policy=known.present if known else (),
     )
-    card = {
-        **model,
-        "twin": twin_config.model,
-        "guardian": about.density.density,
-        "guardian_holds_patient_data": about.contains_patient_data,
+    hours = {"train": len(train.level), "select": len(select.level)}
+    about = {"twin": twin_config.model, "guardian": saved.density.density, "hours": hours}
+    about["guardian_holds_patient_data"] = saved.contains_patient_data
+    return Loaded(engine, stays, _card(run, engine, parts) | about)
+
+
+def _read_policy(run: Path, steps: int) -> tuple[Policy | None, SavedPolicy | None]:
+    """The learned policy of a run, if it has one."""
+    if not (run / "policy").is_dir():
+        return None, None
+    policy, known = load_policy(run / "policy")
+    if known.steps != steps:
+        raise ArtifactError(
+            f"{run / 'policy'}: expected a policy of {steps} samples, got {known.steps}."
+        )
+    return policy, known
+
+
+def _card(run: Path, engine: Engine, parts: Parts) -> dict[str, Any]:
+    """What the models are and on whom they were fitted."""
+    counted = (parts.train, parts.select, parts.test)
+    return {
+        **engine.model,
         "signals": [NAMES[i] for i in engine.used],
-        "patients": {
-            part.role: len(part.patient) for part in (parts.train, parts.select, parts.test)
-        },
-        "hours": {"train": len(train.level), "select": len(select.level)},
-        "similar_radius": round(support.radius, 2),
-        "draws": draws,
+        "patients": {part.role: len(part.patient) for part in counted},
+        "similar_radius": round(engine.support.radius, 2),
+        "draws": engine.draws,
+        "policy": engine.method,
         "tables": {name: _table(run / "tables" / f"{name}.csv") for name in TABLES},
     }
-    return Loaded(engine, stays, card)
 
 
 def check_run(run: Path) -> None:
     """Refuse a run that is not whole; folders made by hand are checked part by part."""
     if (run / MANIFEST).is_file():
         check_folder(run, "run")
-    for kind in ("cohort", "twin", "guardian"):
+    for kind in _kinds(run):
         check_folder(run / kind, kind)
+
+
+def _kinds(run: Path) -> tuple[str, ...]:
+    """Parts of a run that the app reads; a policy need not be there."""
+    kinds = ("cohort", "twin", "guardian")
+    return (*kinds, "policy") if (run / "policy").is_dir() else kinds
 
 
 def _identity(run: Path) -> dict[str, Any]:
     """Version and digests: of the twin, of the guardian, and of both together."""
     seals = {
-        kind: json.loads((run / kind / MANIFEST).read_bytes())["sha256"]
-        for kind in ("twin", "guardian", "cohort")
+        kind: json.loads((run / kind / MANIFEST).read_bytes())["sha256"] for kind in _kinds(run)
     }
     joint = hashlib.sha256("".join(seals.values()).encode()).hexdigest()
     return {"version": __version__, "sha256": joint, "parts": seals}

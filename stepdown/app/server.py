@@ -44,7 +44,8 @@ def create_app(service: Service, token: str | None = None) -> Fence:
     )
     line = Line(service.worker, service.config.queue, service.config.timeout)
     csrf = secrets.token_urlsafe(24)
-    app.include_router(_about(service, csrf, token))
+    app.include_router(_about(service, csrf, token is not None))
+    app.include_router(_login(token))
     app.include_router(_whatif(service, line))
     app.include_router(patients_router(service, line))
     app.include_router(records_router(service, line, csrf))
@@ -54,7 +55,7 @@ def create_app(service: Service, token: str | None = None) -> Fence:
     return Fence(app, line, LOCAL if token is None else None, token)
 
 
-def _about(service: Service, csrf: str, token: str | None) -> APIRouter:
+def _about(service: Service, csrf: str, needs_token: bool) -> APIRouter:
     router = APIRouter(tags=["service"])
 
     @router.get("/healthz")
@@ -78,12 +79,18 @@ def _about(service: Service, csrf: str, token: str | None) -> APIRouter:
         return JSONResponse(
             {
                 "csrf": csrf,
-                "needs_token": token is not None,
+                "needs_token": needs_token,
                 "version": __version__,
                 "banner": BANNER,
                 "phase": service.phase,
             }
         )
+
+    return router
+
+
+def _login(token: str | None) -> APIRouter:
+    router = APIRouter(tags=["service"])
 
     @router.post("/v1/login", responses=PROBLEMS)
     async def login(body: wire.LoginBody, response: Response) -> dict[str, str]:

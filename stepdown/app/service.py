@@ -11,20 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from stepdown.app.audit import Audit, Entry
+from stepdown.app.calibration import calibrate
 from stepdown.app.commands import AppConfig, read_site
 from stepdown.app.engine import Engine, warm_up
-from stepdown.app.ledger import (
-    Past,
-    Scored,
-    coverage_curve,
-    join,
-    past_hours,
-    score_hours,
-    skill_so_far,
-)
+from stepdown.app.ledger import Past, Scored, past_hours, score_hours, skill_so_far
 from stepdown.app.limits import GateConfig, Limits, limits_from_dict, limits_to_dict
 from stepdown.app.recordings import Stay, patient_row, quality, request_at
 from stepdown.app.request import Request, request_from_dict, request_to_dict
@@ -34,7 +25,6 @@ from stepdown.artifacts import ArtifactError
 
 Phase = Literal["warming", "ready", "refused"]
 Computed = tuple[dict[str, Any], dict[str, Any]]  # an answer, and the settings it was made under
-CALIBRATED_ON = 480  # hours of test patients behind the calibration curve
 
 
 class Service:
@@ -126,7 +116,8 @@ class Service:
     def _answer(
         self, request: Request, source: dict[str, Any] | None, context: dict[str, Any]
     ) -> dict[str, Any]:
-        about = {"source": source, "at": request.now or request.t_end, "t_end": request.t_end}
+        moment = source and {name: source[name] for name in ("patient", "minute")}  # one order
+        about = {"source": moment, "at": request.now or request.t_end, "t_end": request.t_end}
         if context["service"] is not None:
             return about | refuse_service(request, context["service"])
         engine = replace(
@@ -263,41 +254,8 @@ class Service:
             self._book(patient)
 
     def calibration(self) -> dict[str, Any]:
-        """How the forecasts of test patients came out: a curve, and a table by group."""
-        engine = self.engine
-        every = join(
-            [past_hours(x, engine.twin.steps, engine.used) for x in self.stays.values()],
-            engine.twin.steps,
-        )
-        held = np.flatnonzero(~every.changed)
-        rows = held[np.unique(np.linspace(0, len(held) - 1, CALIBRATED_ON).astype(int))]
-        some = Past(**{name: getattr(every, name)[rows] for name in _PAST})
-        scored = score_hours(engine.twin, some, engine.draws)
-        before = some.state[:, -1, -1]
-        groups = {f"P-{p}": some.level == p for p in range(2, 10)}
-        groups |= {"level changed": some.level != before, "level held": some.level == before}
-        return {
-            "hours": len(rows),
-            "signal": "map",
-            "curve": coverage_curve(scored),
-            "groups": [_group(name, mask, scored) for name, mask in groups.items()],
-        }
-
-
-_PAST = ("state", "level", "later", "end", "changed")
-
-
-def _group(name: str, mask: np.ndarray, scored: Scored) -> dict[str, Any]:
-    rows = np.flatnonzero(mask)
-    if not len(rows):
-        return {"group": name, "hours": 0, "coverage90": None, "vs_persistence": None}
-    error, carried = scored.error[rows, 0].mean(), scored.carried[rows, 0].mean()
-    return {
-        "group": name,
-        "hours": len(rows),
-        "coverage90": round(float(scored.held[rows, 0].mean()), 3),
-        "vs_persistence": round(float(error / carried - 1), 3),
-    }
+        """How the forecasts of test patients came out."""
+        return calibrate(self.engine, self.stays.values())
 
 
 def now_text() -> str:

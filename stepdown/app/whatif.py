@@ -15,6 +15,7 @@ from stepdown.app.candidates import Shared, bare_candidate, make_candidate, unce
 from stepdown.app.engine import Engine, look
 from stepdown.app.explain import (
     now_table,
+    policy_wish,
     quality_notes,
     reasons_for,
     refused_reasons,
@@ -104,6 +105,7 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
         "suggested": None,
         "reasons": refused_reasons([code]),
         "uncertainty": None,
+        "policy": None,
         "skill": None,
         "unknowns": list(UNKNOWNS),
         "model": None,
@@ -132,6 +134,7 @@ def _silence(request: Request, read: Read, refused: np.ndarray) -> dict[str, Any
         "suggested": None,
         "reasons": refused_reasons(codes),
         "uncertainty": None,
+        "policy": None,
     }
 
 
@@ -166,6 +169,7 @@ def _forecast(
         "suggested": suggested if suggested > 0 else None,
         "reasons": reasons_for(shared, limits, suggested),
         "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else int(bed.level)),
+        "policy": policy_wish(engine, outlook, good & asked),
     }
 
 

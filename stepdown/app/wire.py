@@ -164,6 +164,7 @@ class Answer(BaseModel):
     suggested: int | None
     reasons: Annotated[list[str], Field(min_length=1)]
     uncertainty: dict[str, float | None] | None
+    policy: dict[str, Any] | None
     skill: dict[str, Any] | None
     unknowns: list[str]
     model: dict[str, Any] | None

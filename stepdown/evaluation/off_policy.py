@@ -59,7 +59,7 @@ class OffPolicyConfig:
     hours: int = HORIZON
     draws: int = 400  # of the bootstrap over patients
     floor: float = 0.002  # no recorded level is taken as less likely than this
-    rare: float = 0.01  # a level that teams choose less often here counts as unsupported
+    rare: float = 0.003  # a level that teams choose less often here counts as unsupported
     ridge: float = 30.0  # of fitted Q, in decisions
     limits: Limits = Limits()  # below which the records say nothing
     gammas: tuple[float, ...] = (1.2, 1.5, 2.0)  # of the sensitivity bounds
@@ -91,6 +91,7 @@ class Estimates(eqx.Module):
     wis: Estimate
     fqe: Estimate
     wdr: Estimate
+    joint: Estimate  # FQE and WDR together: their mean, and all that either interval holds
     magic: Estimate | None  # where a model was given
     model: Estimate | None  # that model's own value of the same starts
     overlap: Overlap
@@ -163,10 +164,12 @@ def estimate_off_policy(
         certain = how == "mode"
         imagined = imagine_values(policy, model, data, config.hours, mode=certain, key=key)
         blend, own = _magic(records, weight, imagined)
+    robust = _estimate(_corrected(records, weight, ahead), records)
     return Estimates(
         wis=_estimate(wis(records.paths, weight, reward), records),
         fqe=fqe,
-        wdr=_estimate(_corrected(records, weight, ahead), records),
+        wdr=robust,
+        joint=join(fqe, robust),
         magic=blend,
         model=own,
         overlap=overlap,
@@ -223,6 +226,19 @@ def _fitted_q(records: Records, now: np.ndarray, later: np.ndarray) -> tuple[Est
     fold = records.behavior.fold
     ahead = cross_fitted(apart, tables, fold, records.decisions, lessons.floor)
     return _interval(float(value[0]), draws), ahead
+
+
+def join(one: Estimate, other: Estimate) -> Estimate:
+    """The mean of two estimates of one thing, with all that either of their intervals holds.
+
+    FQE errs where its features do not tell patients apart, WDR where few followed the policy.
+    """
+    return Estimate(
+        value=(one.value + other.value) / 2,
+        low=min(one.low, other.low),
+        high=max(one.high, other.high),
+        draws=(one.draws + other.draws) / 2,
+    )
 
 
 def _corrected(records: Records, weight: PerHour, ahead: Ahead) -> Ratios:

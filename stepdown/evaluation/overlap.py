@@ -1,9 +1,10 @@
 """How far records follow a policy: who carries the weight, what was seen, how heavy the tail is.
 
-Two numbers decide whether an estimate says anything. Effective patients: so many equally weighted
+Three numbers decide whether an estimate says anything. Effective patients: so many equally weighted
 patients would vary as much. Share seen: importance weights have mean 1 if the records hold all
 that the policy does, so a smaller mean is a share that nobody ever recorded, of which no weighting
-can tell. The limits were fixed before any estimate was compared with the truth.
+can tell. Unsupported: the share of the policy's choices that teams practically never make there.
+The limits were fixed on cohorts that count in no table.
 """
 
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ class Limits:
     """Less than this, and an estimate is called uninformative."""
 
     patients: float = 10.0  # effective, harmonic mean over the hours
-    seen: float = 0.35  # share of the policy's hours, mean over the hours
+    seen: float = 0.4  # share of the policy's hours, mean over the hours
+    unsupported: float = 0.2  # no more than this share of its choices
 
     def __post_init__(self):
-        if self.patients < 0 or not 0 <= self.seen <= 1:
+        if self.patients < 0 or not (0 <= self.seen <= 1 and 0 <= self.unsupported <= 1):
             raise ValueError(
-                "expected a number of patients from 0 and a share of 0 to 1, got "
-                f"{self.patients:g} and {self.seen:g}."
+                "expected a number of patients from 0 and shares of 0 to 1, got "
+                f"{self.patients:g}, {self.seen:g} and {self.unsupported:g}."
             )
 
 
@@ -44,7 +46,7 @@ class Overlap(eqx.Module):
     largest: Float[np.ndarray, " hours"]  # share of the weight that one patient carries
     tail: Float[np.ndarray, " hours"]  # weight of the largest hundredth of the episodes, as a share
     recorded: Float[np.ndarray, " hours"]  # share of the episodes that are recorded that far
-    unsupported: float  # share of the policy's choices that teams hardly ever make there
+    unsupported: float  # share of the policy's choices that teams practically never make
 
     def patients(self) -> float:
         """Effective patients over the whole episode: the harmonic mean of the hours."""
@@ -77,4 +79,5 @@ def measure_overlap(paths: Paths, weight: PerHour, unsupported: float) -> Overla
 def verdict(overlap: Overlap, limits: Limits = LIMITS) -> Word:
     """Whether the records say anything about the policy."""
     enough = overlap.patients() >= limits.patients and overlap.share_seen() >= limits.seen
-    return "informative" if enough else "uninformative"
+    usual = overlap.unsupported <= limits.unsupported
+    return "informative" if enough and usual else "uninformative"

@@ -27,6 +27,7 @@ def save_policies(policies: Policy, method: str) -> dict[str, Content]:
     """Files of policies whose leaves lead with the seeds."""
     seeds = len(jax.tree.leaves(policies)[0])
     about = SavedPolicies(describe_policy(member(policies, 0), method), seeds)
+    assert isinstance(policies, eqx.Module)
     return saved(lambda path: save_module(path, policies, config=about, kind=POLICIES), POLICIES)
 
 

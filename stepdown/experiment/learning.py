@@ -1,7 +1,7 @@
 """Learning and judging: every row of the comparison, five seeds, in the twin and in the truth."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,7 +108,7 @@ def _penalty(desk: Desk, settings: TrainJob, ensemble, guardian: Job | None) -> 
     return kinds[method](ensemble, weight)
 
 
-def _beside(runs: list[tuple[Policy, Mapping[str, np.ndarray]]]) -> dict[str, np.ndarray]:
+def _beside(runs: Sequence[tuple[Policy, Mapping[str, np.ndarray]]]) -> dict[str, np.ndarray]:
     """Curves of several seeds; a seed that stopped early is filled up with NaN."""
     longest = max(len(next(iter(info.values()))) for _, info in runs)
 
@@ -185,27 +185,37 @@ def make_judge_job(
     )
 
 
-def make_rules_job(desk: Desk, bench: Bench, settings: JudgeJob) -> dict[str, Content]:
+@dataclass(frozen=True)
+class RulesJob:
+    """What is judged without learning."""
+
+    judging: JudgeJob
+    rules: tuple[str, ...]
+    look_ahead: bool
+
+
+def make_rules_job(desk: Desk, bench: Bench, settings: RulesJob) -> dict[str, Content]:
     """Judge what needs no learning: rules, the clinicians themselves and the look-ahead."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, rule in RULES.items():
-        arrays |= {f"{name}/{key}": x for key, x in _judge_all(desk, bench, settings, rule).items()}
-    twin = read_twin(desk, bench.twin)
-    for judge, (starts, world) in bench.starts(desk, settings).items():
+    judging, arrays = settings.judging, {}
+    for name in settings.rules:
+        found = _judge_all(desk, bench, judging, RULES[name])
+        arrays |= {f"{name}/{key}": values for key, values in found.items()}
+    moments = bench.moments(desk, judging)
+    plans = None
+    for judge, (starts, world) in bench.starts(desk, judging).items():
         with on_cpu():
             team = judge_team(starts, world)
-            best = judge_look_ahead(starts, world)
-        arrays |= judged_to_arrays(f"{TEAM}/{judge}", team)
-        arrays |= judged_to_arrays(f"{LOOK_AHEAD}/{judge}", best)
+            arrays |= judged_to_arrays(f"{TEAM}/{judge}", team)
+            if settings.look_ahead:
+                best = judge_look_ahead(starts, world)
+                arrays |= judged_to_arrays(f"{LOOK_AHEAD}/{judge}", best)
         if judge == "patients":
             plans = np.asarray(team.level[0, :, 1:], np.int32)
-            in_twin = judge_plans(plans, twin, moments_of(starts, key=jr.key(KEY)))
-            arrays |= judged_to_arrays(f"{TEAM}/twin", in_twin)
-    if bench.cohort is None:
+    if plans is None:  # recordings: what was set in the six hours after each start
         test = hours_of(desk, bench.patients).test
-        moments, plans = draw_moments(test, settings.episodes, key=jr.key(KEY))
-        arrays |= judged_to_arrays(f"{TEAM}/twin", judge_plans(plans, twin, moments))
-    return arrays_and_info(arrays, {})
+        moments, plans = draw_moments(test, judging.episodes, key=jr.key(KEY))
+    in_twin = judge_plans(plans, read_twin(desk, bench.twin), moments)
+    return arrays_and_info(arrays | judged_to_arrays(f"{TEAM}/twin", in_twin), {})
 
 
 def _judge_all(

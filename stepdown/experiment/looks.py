@@ -36,6 +36,7 @@ CASES = {  # what is shown: whose extreme, and which side of it
     "high weaning score": ("ws_gradient", np.argmax),
     "low weaning score": ("ws_gradient", np.argmin),
     "large jumps": ("acp", np.argmax),
+    "small jumps": ("acp", np.argmin),
 }
 KEY = 2
 

@@ -9,6 +9,7 @@ from stepdown.policies.bc import BCConfig
 from stepdown.policies.datasets import DatasetConfig
 from stepdown.policies.ensemble import EnsembleConfig
 from stepdown.policies.model_based import ModelBasedConfig
+from stepdown.policies.rules import RULES
 from stepdown.policies.svr import SVRConfig
 from stepdown.report.recipes import DataName, Method, Recipe, SettingName, make_recipe
 from stepdown.training import FitConfig
@@ -88,6 +89,8 @@ class ExperimentConfig:
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     settings: tuple[SettingName, ...] = ("ours", "paper")
     rows: tuple[str, ...] = EVERY_ROW
+    rules: tuple[str, ...] = tuple(RULES)
+    look_ahead: bool = True  # judge the ceiling, too
     seeds: int = 5
     shrink: Shrink | None = None
     episodes: int = 1000  # per seed and judge
@@ -141,6 +144,8 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         dataset=DatasetConfig(episodes=20, select_episodes=8),
         settings=("ours",),
         rows=("bc", "mbpo", "cormpo_kde"),
+        rules=("hold", "always P2", "always P9"),
+        look_ahead=False,
         seeds=2,
         shrink=Shrink(20, 10, 16, (16, 16), 32, 2),
         episodes=16,

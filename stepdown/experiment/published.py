@@ -6,30 +6,33 @@ from pathlib import Path
 
 import numpy as np
 
-from stepdown.artifacts import Content, check_folder
-from stepdown.experiment.jobs import Desk
+from stepdown.artifacts import Content, provenance
+from stepdown.experiment.jobs import Desk, in_order
 from stepdown.experiment.kept import read_policies
 from stepdown.experiment.patients import read_truth
-from stepdown.experiment.plan import JUDGING_TWIN, Imported, Plan, Simulated
+from stepdown.experiment.pictures import draw_run, draw_sweep
+from stepdown.experiment.plan import JUDGING_TWIN, Plan
 from stepdown.experiment.presets import OURS_ROW, ExperimentConfig
-from stepdown.experiment.results import read_comparisons
+from stepdown.experiment.results import read_comparisons, stage_seconds
 from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
+from stepdown.experiment.wiring import Imported, Simulated
 from stepdown.policies.checkpoints import save_policy
 from stepdown.records import files
 from stepdown.report.calibration import describe_cohort
-from stepdown.report.comparison import Comparison, drop_rows, penalty_rows, time_rows, to_csv
+from stepdown.report.claim_tables import twin_grid
 from stepdown.report.comparison_tables import short_grid
 from stepdown.report.grids import to_text
-from stepdown.report.page import Section, cohort_section, make_page, provenance_section
+from stepdown.report.page import Section, cohort_section
 from stepdown.report.parts import Parts, read_parts, save_fitted
+from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.stages import Stage, guardian_stage, kept_files, twin_stage
 from stepdown.report.tables import to_csv as cohort_csv
 from stepdown.report.tables import to_text as cohort_text
 from stepdown.training import member
 from stepdown.twin.fit import load_twin
 
+TITLE = "Stepping down: who weans a heart pump best?"
 REPORT, RESULTS = "report.html", "results.txt"
-TIMES = ("cohort", "data", "setting", "method", "seeds", "seconds", "paper_seconds")
 
 
 def publish(
@@ -38,26 +41,31 @@ def publish(
     """Every file of the results; `folder` is a place to make them in."""
     plan = plans[0]
     _lay_out_cohort(plan, desk, folder / "cohort")
-    manifest, parts = check_folder(folder / "cohort", files.KIND), read_parts(folder / "cohort")
+    cohort, parts = files.read_cohort(folder / "cohort"), read_parts(folder / "cohort")
+    rows = describe_cohort(cohort)
     twins, guardians = _twins(plan, desk, parts, folder), guardian_stage(parts, folder)
     comparisons = [one for each in plans for one in read_comparisons(each, desk)]
-    content = twins.files | guardians.files | _tables(comparisons)
-    content |= kept_files(folder / "cohort", "cohort")
-    content |= _policy(plan, desk, parts, folder)
-    lead = _lead(plan, parts)
-    rows = describe_cohort(files.read_cohort(folder / "cohort"))
-    shown = [to_text(short_grid(one)) for one in comparisons if one.setting == "ours"]
-    text = "\n".join([cohort_text(rows), "", twins.text, guardians.text, *shown])
-    sections = (
-        _cohort_section(rows, folder / "cohort"),
-        twins.section,
-        guardians.section,
-        provenance_section(manifest["about"]),
+    pictures = draw_run(plan, desk, comparisons, cohort, folder)
+    pictures |= draw_sweep(sizes, plan, desk, folder) | twins.pictures | guardians.pictures
+    results = Results(
+        title=TITLE,
+        comparisons=comparisons,
+        about=provenance(config=sizes, seed=0),
+        twins={name: desk.info(job)["seeds"] for name, job in plan.twins.items()},
+        windows={words: desk.info(job) for words, job in plan.windows.items()},
+        pictures=pictures,
+        sections=[_cohort_section(rows, folder / "cohort"), *filter(None, [guardians.section])],
+        stages=stage_seconds(in_order([job for each in plans for job in each.jobs]), desk),
     )
+    shown = [to_text(short_grid(one)) for one in comparisons if one.setting == "ours"]
+    text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
+    content = make_tables(results) | kept_files(folder / "cohort", "cohort") | twins.files
+    content |= guardians.files | _policy(plan, desk, parts, folder)
+    content |= {f"figures/{name.replace(' ', '-')}.png": png for name, png in pictures.items()}
     return content | {
         "tables/cohort.csv": cohort_csv(rows),
-        RESULTS: f"{lead}\n\n{text}\n".encode(),
-        REPORT: make_page("Stepping down, on simulated patients", lead, sections).encode(),
+        RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
+        REPORT: results_page(results).encode(),
     }
 
 
@@ -78,8 +86,9 @@ def _lay_out_cohort(plan: Plan, desk: Desk, path: Path) -> None:
 
 
 def _twins(plan: Plan, desk: Desk, parts: Parts, folder: Path) -> Stage:
-    order = [*(name for name in plan.twins if name != JUDGING_TWIN), JUDGING_TWIN]
-    loaded = {name: load_twin(desk.folder(plan.twins[name]) / "twin") for name in order}
+    """The judging twin beside the paper's and persistence."""
+    shown = [name for name in (JUDGING_TWIN, "tdt", "persistence") if name in plan.twins]
+    loaded = {name: load_twin(desk.folder(plan.twins[name]) / "twin") for name in shown}
     twins = {name: twin for name, (twin, _) in loaded.items()}
     return twin_stage(parts, twins, loaded[JUDGING_TWIN][1], folder)
 
@@ -96,22 +105,6 @@ def _policy(plan: Plan, desk: Desk, parts: Parts, folder: Path) -> dict[str, Con
 
     save_fitted(folder / "policy", save, parts, kind="policy", model=OURS_ROW)
     return kept_files(folder / "policy", "policy")
-
-
-def _tables(comparisons: Sequence[Comparison]) -> dict[str, Content]:
-    """Tidy tables; those of further cohorts carry the cohort's name."""
-    first, tables = comparisons[0].cohort, {}
-    by_name = {(one.cohort, one.name): one for one in comparisons}
-    for (cohort, name), one in by_name.items():
-        tables[name if cohort == first else f"{name}-{cohort}"] = to_csv(one.rows)
-    for end in ("", "-paper"):
-        clean, noisy = (by_name.get((first, f"{x}{end}")) for x in ("noiseless", "noisy"))
-        if clean and noisy:
-            tables[f"drop{end}"] = to_csv(drop_rows(clean, noisy))
-    if recorded := by_name.get((first, "recorded")):
-        tables["penalty"] = to_csv(penalty_rows(recorded))
-    tables["time"] = to_csv(time_rows(comparisons), TIMES)
-    return {f"tables/{name}.csv": text for name, text in tables.items()}
 
 
 def _lead(plan: Plan, parts: Parts) -> str:

@@ -1,7 +1,6 @@
 """What the jobs of a run have found, as the report takes it."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from stepdown.evaluation.judging import Judged
 from stepdown.experiment.jobs import Desk, Job
@@ -30,12 +29,13 @@ def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
     return found
 
 
-def stage_seconds(jobs: list[Job], desk: Desk) -> dict[str, dict[str, Any]]:
-    """How long each job took, where and when."""
-    return {
-        job.name: {key: desk.about(job)[key] for key in ("seconds", "device", "date")}
-        for job in jobs
-    }
+def stage_seconds(jobs: list[Job], desk: Desk) -> dict[str, float]:
+    """How long the jobs of each kind took together."""
+    seconds: dict[str, float] = {}
+    for job in jobs:
+        stage = "/".join(job.name.split("/")[:4][: -1 if job.name.count("/") > 2 else None])
+        seconds[stage] = seconds.get(stage, 0.0) + float(desk.about(job)["seconds"])
+    return seconds
 
 
 def _by_judge(found: Mapping[str, Judged]) -> Judgments:

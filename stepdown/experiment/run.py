@@ -22,9 +22,10 @@ from stepdown.artifacts import (
     write_folder,
 )
 from stepdown.experiment.jobs import Desk, Job, alone, in_order, run_jobs
-from stepdown.experiment.plan import Imported, Plan, make_plan
+from stepdown.experiment.plan import Plan, make_plan
 from stepdown.experiment.presets import PRESETS, RunPreset
 from stepdown.experiment.published import REPORT, RESULTS, publish
+from stepdown.experiment.wiring import Imported
 from stepdown.records.files import KIND as COHORT
 
 KIND = "run"

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stepdown.evaluation.compare import Metric, Row, difference, estimate, resample, values_of
+from stepdown.evaluation.compare import (
+    Metric,
+    Row,
+    difference,
+    estimate,
+    noise_drop,
+    resample,
+    values_of,
+)
 from stepdown.report.comparison import (
     BASELINES,
     JUDGES,
@@ -65,16 +73,17 @@ def claims_grid(comparisons: Sequence[Comparison]) -> Grid:
     lines = []
     for words, text, table, (data, metric, largest) in CLAIMS:
         if metric == "drop":
-            pair = [by_data.get(name) for name in ("noiseless", "noisy")]
-            cells = [_drop(*pair, judge) for judge in judges]
+            clean, rough = by_data.get("noiseless"), by_data.get("noisy")
+            cells = [_drop(clean, rough, judge) for judge in judges]
         else:
             cells = [_margin(by_data.get(data), judge, metric, largest) for judge in judges]
-        lines.append((Cell(words), Cell(text), Cell(table), *cells))
+        if any(cell != Cell() for cell in cells):
+            lines.append((Cell(words), Cell(text), Cell(table), *cells))
     head = ("CORMPO (KDE) against the best baseline", "its text", "its tables")
     note = (
-        f"The best of {', '.join(name_of(x) for x in BASELINES)} is another one for every number "
-        "and judge, and known only afterwards. In brackets: 95 % interval over patients; bold "
-        "where it excludes zero, for better or worse."
+        f"The best of {', '.join(name_of(x) for x in BASELINES)} may be another one for every "
+        "number and judge, and is known only afterwards. In brackets: 95 % interval over "
+        "patients; bold where it excludes zero, for better or worse."
     )
     above = (("", 1), ("Paper", 2), ("Here", len(judges)))
     heads = (*head, *(JUDGES[x] for x in judges))
@@ -103,7 +112,10 @@ def _margin(comparison: Comparison | None, judge: str, metric: Metric, largest: 
 def _drop(noiseless: Comparison | None, noisy: Comparison | None, judge: str) -> Cell:
     if noiseless is None or noisy is None:
         return Cell()
-    row = find(drop_rows(noiseless, noisy), OURS, judge, "reward_drop_percent")
+    if not all(OURS in one.judged.get(judge, {}) for one in (noiseless, noisy)):
+        return Cell()
+    clean, rough = ({OURS: one.judged[judge][OURS]} for one in (noiseless, noisy))
+    row = find(noise_drop(clean, rough, judge), OURS, judge, "reward_drop_percent")
     if row is None or not math.isfinite(at(row, "mean")):
         return Cell()
     return Cell(f"{signed(at(row, 'mean'), 1)} %", span(at(row, "low"), at(row, "high"), 1))

@@ -65,6 +65,12 @@ METHODS = {
     "blind stepping down": "Blind stepping down",
     "random": "Random level",
 }
+SIGNS: dict[Metric, float] = {  # whether more is better
+    "reward": 1.0,
+    "acp": -1.0,
+    "ws_gradient": 1.0,
+    "unsafe_hours": -1.0,
+}
 JUDGES: dict[str, str] = {"twin": "twin", "patients": "test patients", "fresh": "fresh patients"}
 DATA: dict[str, str] = {
     "recorded": "recorded hours",
@@ -121,6 +127,24 @@ class Comparison:
                 rows += room_share(judged, judge, CLINICIANS, CEILING)
         return rows
 
+    @functools.cached_property
+    def winners(self) -> dict[tuple[str, Metric], str]:
+        """Learned methods that lead by a judge and metric, if clearly ahead of every other one.
+
+        Clearly: the paired interval of the difference to each excludes zero.
+        """
+        found = {}
+        for judge in self.judges:
+            judged = self.before(judge)
+            learned = [x for x in judged if x in LEARNED]
+            weights = resample(judged[learned[0]].row) if len(learned) > 1 else np.zeros((0, 0))
+            for metric, sign in SIGNS.items() if len(learned) > 1 else ():
+                values = {x: sign * values_of(judged[x], metric) for x in learned}
+                first, *others = sorted(learned, key=lambda x: -values[x].mean())
+                if all(_ahead(values[first], values[x], weights) for x in others):
+                    found[judge, metric] = first
+        return found
+
     def before(self, judge: str) -> dict[str, Judged]:
         """What a judge has seen, in the order of the tables."""
         judged = self.judged.get(judge, {})
@@ -132,6 +156,10 @@ class Comparison:
         known = [method for method in (ORDER if wanted is None else wanted) if method in seen]
         extra = [] if wanted is not None else [x for x in dict.fromkeys(seen) if x not in ORDER]
         return known + extra
+
+
+def _ahead(ours: np.ndarray, theirs: np.ndarray, weights: np.ndarray) -> bool:
+    return estimate(difference(ours, theirs), weights)["low"] > 0
 
 
 def name_of(method: str) -> str:
@@ -187,22 +215,6 @@ def find(rows: Sequence[Row], method: str, judge: str, metric: str) -> Row | Non
         if (row["method"], row["judge"], row["metric"]) == (method, judge, metric):
             return row
     return None
-
-
-def clear_winner(
-    comparison: Comparison, judge: str, metric: Metric, *, largest: bool
-) -> str | None:
-    """The learned method that leads, if its paired interval to every other one excludes zero."""
-    judged = comparison.before(judge)
-    learned = [x for x in judged if x in LEARNED]
-    if len(learned) < 2:
-        return None
-    sign = 1.0 if largest else -1.0
-    values = {x: sign * values_of(judged[x], metric) for x in learned}
-    first = max(learned, key=lambda x: values[x].mean())
-    weights = resample(judged[first].row)
-    others = [difference(values[first], values[x]) for x in learned if x != first]
-    return first if all(estimate(apart, weights)["low"] > 0 for apart in others) else None
 
 
 def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:

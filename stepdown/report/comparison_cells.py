@@ -10,18 +10,11 @@ from stepdown.report.comparison import (
     OURS,
     SETTINGS,
     Comparison,
-    clear_winner,
     find,
 )
 from stepdown.report.grids import Cell, mean_sd, number, signed, span
 from stepdown.report.paper_numbers import Metrics
 
-LARGER_IS_BETTER: dict[Metric, bool] = {
-    "reward": True,
-    "acp": False,
-    "ws_gradient": True,
-    "unsafe_hours": False,
-}
 SCALE = {"unsafe_hours": 100.0}  # shown in percent
 DIGITS = {"unsafe_hours": 1}
 WEANING: tuple[Metric, ...] = ("ws_gradient", "ws_limits", "ws_both")
@@ -32,11 +25,7 @@ class Numbers:
 
     def __init__(self, comparison: Comparison):
         self.rows = comparison.rows
-        self.winners = {
-            (judge, metric): clear_winner(comparison, judge, metric, largest=largest)
-            for judge in comparison.judges
-            for metric, largest in LARGER_IS_BETTER.items()
-        }
+        self.winners = comparison.winners
 
     def mean(self, method: str, judge: str, metric: str) -> float:
         """One number, or NaN."""
@@ -67,7 +56,7 @@ class Numbers:
         if find(self.rows, method, judge, "ws_gradient") is None:
             return Cell()
         text = " / ".join(number(self.mean(method, judge, metric)) for metric in WEANING)
-        strong = self.winners[judge, "ws_gradient"] == method
+        strong = self.winners.get((judge, "ws_gradient")) == method
         return Cell(text, self.apart(method, judge, "ws_gradient"), strong)
 
     def room(self, method: str, judge: str) -> Cell:
@@ -87,7 +76,7 @@ def heading(comparison: Comparison) -> str:
 def paper_cell(paper: dict[str, Metrics], method: str, metric: str) -> Cell:
     """What the paper prints, if anything."""
     found = paper.get(method, {}).get(metric)
-    return Cell() if found is None else Cell(mean_sd(*found, 2 if metric == "reward" else 3))
+    return Cell() if found is None else Cell(mean_sd(*found, 3))
 
 
 def at(row: Row | None, name: str) -> float:

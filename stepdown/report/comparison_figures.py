@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from stepdown.evaluation.compare import Metric, estimate, resample, values_of
+from stepdown.evaluation.compare import Metric, difference, estimate, resample, values_of
 from stepdown.report.comparison import (
     CLINICIANS,
     CONTRASTS,
@@ -31,7 +31,7 @@ from stepdown.report.comparison import (
     Comparison,
     name_of,
 )
-from stepdown.report.figures import LIMIT, MUTED, STYLE
+from stepdown.report.figures import INK, LIMIT, MUTED, STYLE
 
 TWIN, TRUTH = "#d55e00", "#0072b2"
 GRID: dict[str, Any] = {"color": "#e4e8eb", "linewidth": 0.6}
@@ -68,22 +68,29 @@ def look_of(method: str) -> dict[str, Any]:
 
 
 def draw_exploitation(comparison: Comparison, path: Path) -> None:
-    """What the twin promises for every method and what the truth keeps, best truth on top."""
-    truths = [judge for judge in comparison.judges if judge != "twin"]
-    last = truths[-1] if truths else "twin"
+    """What the twin promises for every method and what the truth keeps, best truth on top.
+
+    Both are differences to the clinicians from the same starts, so that an interval speaks of the
+    method and not of the patients; without clinicians, to holding the level, or to nothing.
+    """
+    last = comparison.judges[-1]
     judged = comparison.judged[last]
-    wanted = [x for x in (*LEARNED, *REFERENCES, CONTRASTS[0]) if x in judged]
+    known = [x for x in (CLINICIANS, "hold") if all(x in y for y in comparison.judged.values())]
+    reference = known[0] if known else None
+    wanted = [x for x in (*LEARNED, *REFERENCES, CONTRASTS[0]) if x in judged and x != reference]
     methods = sorted(wanted, key=lambda x: values_of(judged[x], "reward").mean())
+    minus = f" minus {name_of(reference).lower()}'" if reference == CLINICIANS else ""
+    minus = minus or (" minus that of holding the level" if reference else "")
 
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.6, 1))
-        _dumbbells(left, comparison, methods, "reward", 1.0)
-        _dumbbells(right, comparison, methods, "unsafe_hours", 100.0)
+        _dumbbells(left, comparison, methods, ("reward", reference))
+        _dumbbells(right, comparison, methods, ("unsafe_hours", reference))
         left.set_yticks(range(len(methods)), [name_of(x) for x in methods])
         for label, method in zip(left.get_yticklabels(), methods, strict=True):
             label.set_fontweight("bold" if method == OURS else "normal")
-        left.set_xlabel("Reward of 6 hours (higher is better)")
-        right.set_xlabel("Unsafe hours, % (lower is better)")
+        left.set_xlabel(f"Reward of 6 hours{minus} (right is better)")
+        right.set_xlabel(f"Unsafe hours, %{minus} (left is better)")
         left.set_title(f"What the twin promises, what the truth keeps (ordered by {WORDS[last]})")
         handles = [_mark(judge) for judge in comparison.judges]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
@@ -92,33 +99,45 @@ def draw_exploitation(comparison: Comparison, path: Path) -> None:
 
 
 def _dumbbells(
-    axis: Axes, comparison: Comparison, methods: Sequence[str], metric: Metric, scale: float
+    axis: Axes, comparison: Comparison, methods: Sequence[str], what: tuple[Metric, str | None]
 ) -> None:
     """One line per method: an arrow from the twin's value to the true one, with intervals."""
     truths = [judge for judge in comparison.judges if judge != "twin"]
-    weights = {x: resample(next(iter(y.values())).row) for x, y in comparison.judged.items()}
+    found = {judge: _gains(comparison, judge, methods, what) for judge in comparison.judges}
     for place, method in enumerate(methods):
         if method == OURS:
             axis.axhspan(place - 0.5, place + 0.5, color=TRUTH, alpha=0.08, lw=0)
-        seen = [x for x in comparison.judges if method in comparison.judged[x]]
-        found = {
-            x: estimate(scale * values_of(comparison.judged[x][method], metric), weights[x])
-            for x in seen
-        }
-        for judge, one in found.items():
-            shift = 0.24 if judge == "fresh" and len(truths) > 1 else 0.0
-            kind = _look(judge)
-            if judge != "twin":
-                axis.plot([one["low"], one["high"]], [place - shift] * 2, color=kind["color"],
-                          lw=4.5, alpha=0.3, solid_capstyle="butt")  # fmt: skip
-            axis.plot(one["mean"], place - shift, **kind, ls="none", zorder=3)
-        if "twin" in found and truths and truths[0] in found:
-            start, end = found["twin"]["mean"], found[truths[0]]["mean"]
+        own = {judge: found[judge][method] for judge in found if method in found[judge]}
+        for judge, one in own.items():
+            y, kind = place - 0.24 * (judge == "fresh" and len(truths) > 1), _look(judge)
+            axis.plot([one["low"], one["high"]], [y] * 2, color=kind["color"], lw=4.5, alpha=0.3,
+                      solid_capstyle="butt")  # fmt: skip
+            axis.plot(one["mean"], y, **kind, ls="none", zorder=3)
+        if "twin" in own and truths and truths[0] in own:
             arrow = {"arrowstyle": "->", "color": MUTED, "lw": 1.1, "shrinkA": 5, "shrinkB": 5}
+            end, start = own[truths[0]]["mean"], own["twin"]["mean"]
             axis.annotate("", (end, place), (start, place), arrowprops=arrow)
+    if what[1] is not None:
+        axis.axvline(0, color=INK, lw=1.0)
     axis.grid(axis="x", **GRID)
     axis.set_axisbelow(True)
     axis.set_ylim(-0.6, len(methods) - 0.4)
+
+
+def _gains(
+    comparison: Comparison, judge: str, methods: Sequence[str], what: tuple[Metric, str | None]
+) -> dict[str, dict[str, float]]:
+    """Means and intervals over patients before one judge, minus the reference's."""
+    (metric, reference), judged = what, comparison.judged[judge]
+    scale = 100.0 if metric == "unsafe_hours" else 1.0
+    weights = resample(next(iter(judged.values())).row)
+    gains = {}
+    for method in (x for x in methods if x in judged):
+        values = scale * values_of(judged[method], metric)
+        if reference is not None:
+            values = difference(values, scale * values_of(judged[reference], metric))
+        gains[method] = estimate(values, weights)
+    return gains
 
 
 def _look(judge: str) -> dict[str, Any]:
@@ -130,9 +149,9 @@ def _look(judge: str) -> dict[str, Any]:
 
 def _mark(judge: str) -> Line2D:
     words = {
-        "twin": "what the twin says",
-        "patients": "true test patients (shaded: 95 % interval; arrow: from the twin to here)",
-        "fresh": "fresh patients (shaded: 95 % interval)",
+        "twin": "what the twin says (shaded: 95 % interval)",
+        "patients": "true test patients (arrow: from the twin to here)",
+        "fresh": "fresh patients",
     }
     return Line2D([], [], ls="none", label=words[judge], **_look(judge))
 
@@ -168,7 +187,9 @@ def _histogram(axis: Axes, values: np.ndarray, bins: np.ndarray, color: str) -> 
     axis.hist(inside, bins.tolist(), weights=weights, color=color, ec="white", lw=0.4)
     axis.axvline(values.mean(), color=LIMIT, lw=1.6)
     words = f"mean {values.mean():.2f}".replace("-", "−")
-    axis.text(0.97, 0.93, words, transform=axis.transAxes, ha="right", va="top", fontsize=9)
+    left = 2 * values.mean() > bins[0] + bins[-1]  # beside the line, not across it
+    place, side = (0.04, "left") if left else (0.97, "right")
+    axis.text(place, 0.93, words, transform=axis.transAxes, ha=side, va="top", fontsize=9)
     axis.grid(axis="y", **GRID)
     axis.set_axisbelow(True)
     axis.margins(y=0.3)  # room for the words

@@ -40,7 +40,7 @@ def safety_grid(comparison: Comparison) -> Grid:
     numbers, judges, paper = Numbers(comparison), comparison.judges, REWARDS[comparison.data]
     truth, names = judges[-1], [JUDGES[judge] for judge in judges]
     room = any(x["metric"] == "room_percent" and x["judge"] == truth for x in numbers.rows)
-    head = ("Method", *names, "paper", *names, *[f"% of room, {JUDGES[truth]}"] * room)
+    head = ("Method", *names, "paper", *names, *["room, %"] * room)
     above = (("", 1), ("Reward of 6 hours", len(judges) + 1), ("Unsafe hours, %", len(judges)))
 
     def line(method: str) -> list[Cell]:
@@ -58,7 +58,7 @@ def safety_grid(comparison: Comparison) -> Grid:
     )
     lines, groups = _grouped(comparison, line)
     title = f"Reward and safety: {heading(comparison)}"
-    return Grid(title, head, lines, (*above, *[("", 1)] * room), groups, note)
+    return Grid(title, head, lines, (*above, *[(JUDGES[truth], 1)] * room), groups, note)
 
 
 def weaning_grid(comparison: Comparison) -> Grid:

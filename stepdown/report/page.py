@@ -51,18 +51,21 @@ class Section:
 
     title: str
     body: str
+    anchor: str = ""  # to be linked to
 
 
-def make_page(title: str, lead: str, sections: Sequence[Section], banner: str = BANNER) -> str:
-    """The whole document."""
-    parts = "\n".join(f"<section><h2>{_text(s.title)}</h2>\n{s.body}</section>" for s in sections)
+def make_page(
+    title: str, lead: str, sections: Sequence[Section], banner: str = BANNER, style: str = ""
+) -> str:
+    """The whole document; `style` is added to the common one."""
+    parts = "\n".join(_section(section) for section in sections)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{_text(title)}</title>
-<style>{STYLE}</style>
+<style>{STYLE}{style}</style>
 </head>
 <body>
 <p class="banner"><strong>{_text(banner)}</strong></p>
@@ -74,6 +77,11 @@ def make_page(title: str, lead: str, sections: Sequence[Section], banner: str = 
 </body>
 </html>
 """
+
+
+def _section(section: Section) -> str:
+    anchor = f' id="{_text(section.anchor)}"' if section.anchor else ""
+    return f"<section{anchor}><h2>{_text(section.title)}</h2>\n{section.body}</section>"
 
 
 def cohort_section(rows: Sequence[Row], overview: bytes, card: str) -> Section:

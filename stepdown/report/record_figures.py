@@ -89,8 +89,9 @@ def draw_constant_levels(
 ) -> None:
     """What holding each level for six hours is worth: true, and as models believe.
 
-    Where models rise and the truth falls, learning without a guardian is led astray. `recorded` is
-    the share of recorded hours at each level.
+    Each start's mean over the eight levels is taken off, so that the intervals speak of levels and
+    not of patients; it stands in the legend. Where models rise and the truth falls, learning
+    without a guardian is led astray. `recorded` is the share of recorded hours at each level.
     """
     weights = resample(row)
 
@@ -101,11 +102,15 @@ def draw_constant_levels(
         )[:, 0]  # fmt: skip
         for who in (x for x in WHO if x in values):
             words, color, dash, marker = WHO[who]
-            found = [estimate(one[None], weights) for one in np.asarray(values[who], float).T]
+            each = np.asarray(values[who], float)
+            apart = each - each.mean(1, keepdims=True)
+            words = f"{words} (mean {each.mean():.2f})".replace("-", "−")
+            found = [estimate(one[None], weights) for one in apart.T]
             low, mean, high = ([one[name] for one in found] for name in ("low", "mean", "high"))
             top.plot(LEVELS, mean, color=color, ls=dash, marker=marker, lw=2, label=words)
             top.fill_between(LEVELS, low, high, color=color, alpha=0.15, lw=0)
-        top.set_ylabel("Reward of 6 hours")
+        top.axhline(0, color=INK, lw=0.8)
+        top.set_ylabel("Reward of 6 hours, minus the mean of the eight levels")
         top.set_title("The same patients, one level held for six hours (shaded: 95 % intervals)")
         top.legend(frameon=False)
         top.grid(axis="y", **GRID)

@@ -111,7 +111,7 @@ def _unsafe(states: Float[np.ndarray, "times steps 13"]) -> Bool[np.ndarray, " t
     """Hours outside the limits, as the unsafe hours count them (docs/definitions.md)."""
     lowest = np.stack([np.nanmin(states[..., column], axis=1) for column in VITALS])
     limits = np.array([limit for _, limit, _ in VITALS.values()])
-    return (lowest <= limits[:, None]).any(0)
+    return np.any(lowest <= limits[:, None], axis=0)
 
 
 def _draw_vitals(axis: Axes, hours: np.ndarray, samples: np.ndarray) -> None:

@@ -1,6 +1,5 @@
 """Stages of a run after the cohort: each fits its models and hands over text, section and files."""
 
-import base64
 import csv
 import html
 import io
@@ -22,18 +21,10 @@ from stepdown.report.guardian_figures import draw_shifts, size_words
 from stepdown.report.page import Section
 from stepdown.report.parts import Parts, save_fitted
 from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
-from stepdown.report.twins import COLUMNS, score_models, scores_to_dict, scores_to_text
+from stepdown.report.twins import score_models
 from stepdown.twin.fit import Twin, TwinConfig, save_twin
 
 SEED = 0  # of every fit of a run
-UNITS = (
-    "MAE and CRPS mix mmHg, rpm, mA and L/min as the paper does; _z counts in sd of train hours."
-)
-TWIN_FIGURES = {
-    "examples": "Forecasts where the level changes, with bands, beside the record",
-    "growth": "Error over six hours under the recorded levels",
-    "calibration": "What bands claim and what they cover",
-}
 KERNELS = {
     "kde": DensityConfig("kde"),
     "kde, sharper": DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0)),
@@ -46,36 +37,28 @@ NOTED = (("offset", 1.0), ("action", 1.0), ("action", 3.0))  # shifts of the pri
 class Stage:
     """What a stage leaves behind."""
 
-    text: str  # for the terminal
-    section: Section  # for the report
     files: dict[str, Content]
+    pictures: dict[str, bytes]  # by name, see pictures.py
+    text: str = ""  # for the terminal
+    section: Section | None = None  # for the report
 
 
 def twin_stage(parts: Parts, twins: Mapping[str, Twin], config: TwinConfig, folder: Path) -> Stage:
-    """Score the twins on test patients and draw them; the last one is the main one, and kept."""
-    test, models = make_transitions(parts.test), list(twins)
-    main = models[-1]
+    """Draw the twins on test patients; the first one is the main one, and kept."""
+    test, main = make_transitions(parts.test), next(iter(twins))
     scores = score_models(twins, test, twins[main].scaler)
-    found = scores_to_dict(scores)["models"]
-    order = [main, *(name for name in models if name != main)]
-    growths = {name: grow_errors(twins[name], test, key=jr.key(SEED)) for name in order}
-    draw_examples({name: twins[name] for name in order}, test, folder / "examples.png")
+    growths = {name: grow_errors(twin, test, key=jr.key(SEED)) for name, twin in twins.items()}
+    draw_examples(twins, test, folder / "examples.png")
     draw_growth(growths, folder / "growth.png")
-    draw_calibration({name: scores[name] for name in order}, folder / "calibration.png")
+    draw_calibration(scores, folder / "calibration.png")
 
     def save(path: Path) -> None:
         save_twin(path, twins[main], config, seed=SEED)
 
     save_fitted(folder / "twin", save, parts, kind="twin", model=main)
-    rows = [{"model": name} | {key: one[key] for key in COLUMNS} for name, one in found.items()]
-    files: dict[str, Content] = {"tables/twin.csv": _csv(rows)}
-    files |= {f"figures/{name}.png": (folder / f"{name}.png").read_bytes() for name in TWIN_FIGURES}
-    body = _table(rows) + f'<p class="muted">{UNITS}</p>' + _pictures(folder, TWIN_FIGURES)
-    return Stage(
-        f"What would happen next: twins on test patients.\n\n{scores_to_text({'models': found})}",
-        Section("What would happen next", body),
-        files | kept_files(folder / "twin", "twin"),
-    )
+    names = ("examples", "growth", "calibration")
+    pictures = {name: (folder / f"{name}.png").read_bytes() for name in names}
+    return Stage(kept_files(folder / "twin", "twin"), pictures)
 
 
 def guardian_stage(parts: Parts, folder: Path) -> Stage:
@@ -98,13 +81,12 @@ def guardian_stage(parts: Parts, folder: Path) -> Stage:
         model="kde",
     )
     rows = [_guardian_row(name, one) for name, one in found.items()]
-    pictures = {"shifts": "What the guardians notice, by the size of a shift"}
     files: dict[str, Content] = {"tables/guardian.csv": _csv(rows)}
-    files["figures/shifts.png"] = (folder / "shifts.png").read_bytes()
     return Stage(
-        f"Have we seen this before: guardians on test patients.\n\n{_text(rows)}",
-        Section("Have we seen this before", _table(rows) + _pictures(folder, pictures)),
         files | kept_files(folder / "guardian", "guardian"),
+        {"shifts": (folder / "shifts.png").read_bytes()},
+        f"Have we seen this before: guardians on test patients.\n\n{_text(rows)}",
+        Section("Have we seen this before", _table(rows)),
     )
 
 
@@ -145,17 +127,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     )  # fmt: skip
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>\n'
-
-
-def _pictures(folder: Path, captions: Mapping[str, str]) -> str:
-    parts = []
-    for name, words in captions.items():
-        image = base64.b64encode((folder / f"{name}.png").read_bytes()).decode()
-        parts.append(
-            f"<h3>{words}</h3>\n"
-            f'<div class="wide"><img alt="{words}" src="data:image/png;base64,{image}"></div>'
-        )
-    return "\n".join(parts)
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -1,6 +1,6 @@
 """Figures of policies: how their training went and which levels they choose."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -43,18 +43,23 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
         columns = min(len(shown), 4)
         axes = figure.subplots(-(-len(shown) // columns), columns, squeeze=False)
         for axis, name in zip(axes.ravel(), shown, strict=False):
-            for method in (x for x in methods if name in comparison.curves[x]):
+            known = [x for x in methods if name in comparison.curves[x]]
+            for method in known:
                 _curve(axis, comparison.curves[method][name], method)
+            axis.set_ylim(*_limits([comparison.curves[x][name] for x in known]))
             axis.set_title(CURVES[name], fontsize=10)
             axis.set_xlabel("Epoch")
             axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axis.grid(axis="y", **GRID)
-        hide(axes, len(shown))
+        for axis in axes.ravel()[len(shown) :]:
+            axis.set_visible(False)
         handles = [
             Line2D([], [], label=name_of(x), **{**look_of(x), "marker": None}) for x in methods
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-        words = "Training, mean over seeds (shaded: from the lowest to the highest seed of CORMPO)"
+        words = (
+            "Training, mean over seeds (shaded: all seeds of CORMPO; a first epoch may lie outside)"
+        )
         figure.suptitle(words, x=0.01, ha="left", fontsize=11)
 
     rows = -(-len(shown) // min(len(shown), 4))
@@ -71,6 +76,14 @@ def _curve(axis: Axes, values: np.ndarray, method: str) -> None:
     if method == OURS:
         low, high = np.nanmin(values[known], 1), np.nanmax(values[known], 1)
         axis.fill_between(epochs[known], low, high, color=kind["color"], alpha=0.15, lw=0)
+
+
+def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Limits that fit all but the first epoch, in which nothing is learned yet."""
+    means = [np.nanmean(np.asarray(x, float), 1)[1 if len(x) > 3 else 0 :] for x in curves]
+    low, high = float(np.nanmin(np.hstack(means))), float(np.nanmax(np.hstack(means)))
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
+    return low - room, high + room
 
 
 def draw_action_mix(comparison: Comparison, path: Path, judge: str | None = None) -> None:

@@ -2,12 +2,14 @@
 
 import pytest
 
-from tests.app.wards import Client, make_run, make_service
+from tests.app.wards import Client, add_policy, make_run, make_service
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("app") / "run")
+    made = make_run(tmp_path_factory.mktemp("app") / "run")
+    add_policy(made)
+    return made
 
 
 @pytest.fixture(scope="session")

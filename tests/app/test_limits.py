@@ -131,6 +131,7 @@ def test_a_twin_of_one_member_cannot_tell_how_models_disagree():
         p_value=jnp.ones(8),
         within=unknown,
         between=unknown,
+        preference=jnp.zeros(8),
     )
     assert uncertainty_of(outlook, 5) is None
     found = candidate_refusals(np.ones(8), np.full(8, 99), disagreement(outlook))

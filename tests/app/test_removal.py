@@ -1,8 +1,9 @@
-"""Taking data away, through whole answers; and requests that survive the way to the audit."""
+"""Requests changed in one thing: data taken away, other units, other limits."""
 
 import dataclasses
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,10 @@ from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel, request_from_dict, request_to_dict
 from stepdown.app.whatif import what_if
 from stepdown.signals import NAMES
+
+
+def codes(answer):
+    return [one["code"] for one in answer["refusals"]]
 
 
 def put(request, name, unit, values):
@@ -64,3 +69,18 @@ def test_a_site_can_only_be_stricter(engine, service):
     request = request_at(next(iter(service.stays.values())), 700.0)
     assert what_if(own, request, "site")["limits"]["pulsatility_low"] == 20.0
     assert what_if(own, request, "map65")["limits"]["pulsatility_low"] == 10.0
+
+
+def test_kilopascals_are_converted_if_declared_and_suspected_if_not(engine, service):
+    """W11."""
+    request_ = request_at(next(iter(service.stays.values())), 700.0)
+    assert codes(what_if(engine, request_)) == []
+    values = request_.channels["map"].values
+    kpa = [None if x is None else x * 0.133322387415 for x in values]
+    same = what_if(engine, put(request_, "map", "kPa", kpa))
+    assert same["status"] == "ok"
+    assert same["now"]["map"]["converted"] == "kPa"
+    assert same["now"]["map"]["value"] == pytest.approx(values[-1], abs=0.06)
+    assert codes(what_if(engine, put(request_, "map", "mm[Hg]", kpa))) == ["R05"]
+    assert codes(what_if(engine, put(request_, "map", None, values))) == ["R05"]
+    assert codes(what_if(engine, put(request_, "map", "mA", values))) == ["R05"]

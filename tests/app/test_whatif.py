@@ -204,19 +204,6 @@ def test_a_stricter_limit_counts_no_fewer_courses(engine, moments):
         assert both["limits"] == strict["limits"]
 
 
-def test_kilopascals_are_converted_if_declared_and_suspected_if_not(engine, request_):
-    """W11."""
-    values = request_.channels["map"].values
-    kpa = [None if x is None else x * 0.133322387415 for x in values]
-    same = what_if(engine, put(request_, "map", "kPa", kpa))
-    assert same["status"] == "ok"
-    assert same["now"]["map"]["converted"] == "kPa"
-    assert same["now"]["map"]["value"] == pytest.approx(values[-1], abs=0.06)
-    assert codes(what_if(engine, put(request_, "map", "mm[Hg]", kpa))) == ["R05"]
-    assert codes(what_if(engine, put(request_, "map", None, values))) == ["R05"]
-    assert codes(what_if(engine, put(request_, "map", "mA", values))) == ["R05"]
-
-
 def test_pumps_without_a_level_refuse_that_level(engine, request_):
     """W18, R07."""
     older = what_if(engine, dataclasses.replace(request_, pump_profile="cp-older"))
@@ -284,6 +271,14 @@ def test_a_missing_sample_is_carried_for_the_models_alone(engine, request_):
     gone = what_if(engine, put(request_, "map", "mm[Hg]", values))
     assert codes(gone) == ["R02"]
     assert gone["now"]["map"]["value"] is None
+
+
+def test_the_wish_of_a_policy_is_held_to_the_same_set(engine, moments, answers):
+    for request, answer in zip(moments, answers, strict=True):
+        told = answer["policy"]
+        state = jnp.asarray(state_of(engine, request))
+        assert told["wish"] == 2 + int(np.argmax(engine.policy(state)))
+        assert told["acceptable"] == (told["wish"] in answer["acceptable"])
 
 
 def test_one_program_serves_all_answers(engine, moments, caplog):

@@ -16,9 +16,13 @@ from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
+from stepdown.policies.checkpoints import save_policy
+from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.problem.hours import make_transitions
+from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
 from stepdown.report.parts import read_parts, save_fitted
+from stepdown.signals import LEVELS
 from stepdown.training import FitConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.fit import TwinConfig, fit_twin, save_twin
@@ -57,6 +61,24 @@ def make_run(out: Path) -> Path:
         model="kde",
     )
     return out
+
+
+def add_policy(run: Path) -> None:
+    """An unlearned policy, saved as a learned one is."""
+    parts = read_parts(run / "cohort")
+    policy = make_policy(fit_scaler(make_transitions(parts.train)))
+    save_fitted(
+        run / "policy",
+        lambda path: save_policy(path, policy, "bc"),
+        parts,
+        kind="policy",
+        model="bc",
+    )
+
+
+def make_policy(scaler: Scaler) -> LearnedPolicy:
+    sizes = (feature_count(scaler, 6), 8, len(LEVELS))
+    return LearnedPolicy(scaler, make_network(sizes, key=jr.key(3)))
 
 
 def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) -> Service:

@@ -13,8 +13,10 @@ from stepdown.evaluation.behavior import Behavior, BehaviorConfig, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.imagined_values import imagine_values
 from stepdown.evaluation.off_policy import (
+    Estimate,
     OffPolicyConfig,
     estimate_off_policy,
+    join,
     policy_chances,
     prepare_records,
 )
@@ -28,7 +30,7 @@ from tests.evaluation.stays import hourly_reward, make_cohort, wander
 CHANCE = np.array([0.3, 0.5, 0.2])
 POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
 QUICK = OffPolicyConfig(draws=200, gammas=(1.5,))
-ESTIMATORS = ("wis", "fqe", "wdr", "magic", "model")
+ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 
 
 class Wander(eqx.Module):
@@ -104,7 +106,8 @@ def test_a_policy_that_nobody_followed_is_called_uninformative(judged):
     found = judged[1]["always P9"]
     assert found.word == "uninformative"
     assert found.overlap.share_seen() < 0.4
-    assert found.overlap.unsupported > 0.6
+    assert found.overlap.unsupported > 0.3
+    assert judged[1]["down"].overlap.unsupported < 0.01
 
 
 def test_bounds_contain_wis_and_its_interval_nearly(judged):
@@ -113,6 +116,13 @@ def test_bounds_contain_wis_and_its_interval_nearly(judged):
         assert bounds.lower <= one.wis.value <= bounds.upper
         assert bounds.low <= bounds.lower
         assert bounds.high >= bounds.upper
+
+
+def test_two_estimates_are_joined_without_losing_what_either_holds():
+    draws = np.arange(3.0)
+    joint = join(Estimate(1.0, 0.0, 2.0, draws), Estimate(3.0, 1.0, 4.0, 3 * draws))
+    assert (joint.value, joint.low, joint.high) == (2.0, 0.0, 4.0)
+    assert joint.draws.tolist() == [0.0, 2.0, 4.0]
 
 
 def test_the_clinicians_own_policy_has_weights_of_one(records):
@@ -172,18 +182,19 @@ def test_impossible_chances_and_foreign_parts_are_refused(records):
 
 
 def test_the_word_follows_the_limits():
-    def overlap(patients, seen):
+    def overlap(patients, seen, never=0.0):
         hours = np.ones(6)
-        return Overlap(patients * hours, seen * hours, 0.2 * hours, hours, hours, unsupported=0.0)
+        return Overlap(patients * hours, seen * hours, 0.2 * hours, hours, hours, never)
 
     limits = Limits(patients=10.0, seen=0.4)
     assert overlap(10.0, 0.6).share_seen() == pytest.approx(0.48)  # without the heaviest patient
     assert verdict(overlap(10.001, 0.6), limits) == "informative"
     assert verdict(overlap(9.9, 0.6), limits) == "uninformative"
     assert verdict(overlap(50.0, 0.45), limits) == "uninformative"
+    assert verdict(overlap(50.0, 0.9, 0.3), limits) == "uninformative"
     # one bad hour is not made up for by good ones
     uneven = dataclasses.replace(overlap(1.0, 1.0), effective=np.array([300.0] * 5 + [1.0]))
     assert uneven.patients() == pytest.approx(6 / (5 / 300 + 1))
     assert overlap(1.0, 3.0).share_seen() == 1.0
-    with pytest.raises(ValueError, match="a share of 0 to 1"):
+    with pytest.raises(ValueError, match="shares of 0 to 1"):
         Limits(seen=1.5)
