@@ -1,0 +1,54 @@
+"""Tiny comparisons whose numbers are known by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from stepdown.evaluation.judging import Judged
+from stepdown.handover import Scores
+from stepdown.report.comparison import Comparison, Data, Setting
+
+ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
+# Means of the two patients; all four draws of two patients are equally likely, so the interval of
+# a mean reaches from the lower to the higher patient.
+TRUTH = {
+    "bc": [[0, 0, 2, 2]],
+    "mbpo": [[1, 1, 1, 1], [0, 0, 0, 0]],
+    "cormpo_kde": [[2, 2, 3, 3], [2, 2, 5, 5]],
+    "mbpo_shaped": [[2, 2, 4, 4], [2, 2, 4, 4]],
+    "clinicians": [[-1, -1, 1, 1]],
+    "look-ahead": [[3, 3, 5, 5]],
+    "hold": [[0, 0, 2, 2]],
+}
+TWIN = {
+    "bc": [[0, 0, 0, 0]],
+    "mbpo": [[4, 4, 4, 4], [4, 4, 4, 4]],
+    "cormpo_kde": [[1, 1, 1, 1], [1, 1, 1, 1]],
+    "mbpo_shaped": [[2, 2, 2, 2], [2, 2, 2, 2]],
+    "clinicians": [[0, 0, 0, 0]],
+    "hold": [[0, 0, 0, 0]],
+}
+
+
+def judged(reward, row=ROW, level=6, unsafe=0.25) -> Judged:
+    """Episodes with these rewards (seeds, episodes); ACP 3, weaning 0.5, all decisions `level`."""
+    values = jnp.asarray(reward, jnp.float32)
+    same = (3.0, 4.0, 0.5, 0.25, 0.125, unsafe)  # in the order of Scores, after the reward
+    levels = np.full((*values.shape, 7), level, np.int8)
+    scores = Scores(values, *(jnp.full_like(values, x) for x in same))
+    return Judged(scores, levels, np.asarray(row))
+
+
+def comparison(
+    data: Data = "recorded", setting: Setting = "ours", cohort: str = "guarded-7", shift: float = 0
+) -> Comparison:
+    """Two judges, seven methods; CORMPO is trained twice."""
+    both = {
+        judge: {name: judged(np.asarray(x) + shift) for name, x in known.items()}
+        for judge, known in (("twin", TWIN), ("patients", TRUTH))
+    }
+    mix = np.full((3, 2, 8), 1 / 8)
+    curves = {
+        "cormpo_kde": {"reward": np.arange(6.0).reshape(3, 2), "levels": mix},
+        "bc": {"held_out": np.array([[2.0, 2.0], [1.0, np.nan], [0.5, np.nan]])},
+    }
+    return Comparison(cohort, data, setting, both, curves, {"mbpo": 10.0, "cormpo_kde": 24.0})

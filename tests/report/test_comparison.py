@@ -1,0 +1,232 @@
+"""Tables of a comparison: every number by hand, nothing called best that may not be."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+
+from stepdown.report.claim_tables import (
+    claims_grid,
+    drop_grid,
+    settings_grid,
+    settings_rows,
+    time_grid,
+    twin_grid,
+    twin_rows,
+)
+from stepdown.report.comparison import (
+    Comparison,
+    drop_rows,
+    find,
+    name_of,
+    penalty_rows,
+    say_against,
+    say_agreement,
+    time_rows,
+    to_csv,
+)
+from stepdown.report.comparison_tables import (
+    cohorts_grid,
+    penalty_grid,
+    safety_grid,
+    short_grid,
+    weaning_grid,
+)
+from stepdown.report.grids import DASH, Cell, Grid, signed, to_html, to_markdown, to_text
+from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
+from tests.report.comparisons import comparison, judged
+
+
+def line(grid: Grid, name: str) -> list[Cell]:
+    return next(list(row) for row in grid.rows if row[0].text == name)
+
+
+def test_rows_are_those_computed_by_hand():
+    rows = comparison().rows
+    ours = find(rows, "cormpo_kde", "patients", "reward")
+    assert ours is not None
+    # seeds' means 2.5 and 3.5; patients' means 2 and 4
+    assert [ours[x] for x in ("mean", "low", "high")] == [3.0, 2.0, 4.0]
+    assert ours["sd"] == pytest.approx(math.sqrt(0.5))
+    apart = find(rows, "mbpo", "patients", "reward_minus_cormpo_kde")
+    assert apart is not None
+    # by patient: 0.5 - 2 and 0.5 - 4
+    assert [apart[x] for x in ("mean", "low", "high")] == [-2.5, -3.5, -1.5]
+    # clinicians 0, look-ahead 4 on average, so 3 is three quarters; by patient 3/4 and 3/4
+    room = find(rows, "cormpo_kde", "patients", "room_percent")
+    assert room is not None
+    assert [room[x] for x in ("mean", "low", "high")] == pytest.approx([75.0, 75.0, 75.0])
+    assert find(rows, "cormpo_kde", "twin", "room_percent") is None  # nobody looks ahead there
+    assert find(rows, "cormpo_kde", "fresh", "reward") is None
+
+
+def test_csv_has_exactly_the_columns_that_were_promised():
+    table = list(csv.reader(io.StringIO(to_csv(comparison().rows).decode())))
+    assert table[0] == ["method", "judge", "metric", "mean", "sd", "low", "high"]
+    found = [x for x in table if x[:3] == ["mbpo", "twin", "reward"]]
+    assert found == [["mbpo", "twin", "reward", "4", "0", "4", "4"]]
+    assert len(table) - 1 == len({tuple(x[:3]) for x in table[1:]})
+
+
+def test_the_safety_table_shows_values_and_differences_side_by_side():
+    grid = safety_grid(comparison())
+    assert grid.head == (
+        "Method", "twin", "test patients", "paper", "twin", "test patients", "room, %"
+    )  # fmt: skip
+    cells = line(grid, "MBPO")
+    assert [x.text for x in cells] == [
+        "MBPO", "4.00", "0.50 ± 0.71", "0.420 ± 0.139", "25.0", "25.0", "12"
+    ]  # fmt: skip
+    assert cells[2].note == "−2.50 [−3.50, −1.50]"
+    assert cells[4].note == "≈ 0.0 [0.0, 0.0]"
+    assert line(grid, "Look-ahead (ceiling)")[1] == Cell()  # the twin was not asked
+    assert line(grid, "Clinicians")[-1].text == DASH
+    assert grid.groups == {0: "The paper's methods", 3: "What each part of CORMPO does",
+                           4: "References"}  # fmt: skip
+
+
+def test_the_weaning_table_has_all_three_scores():
+    cells = line(weaning_grid(comparison()), "CORMPO (KDE)")
+    texts = [x.text for x in cells[1:4]]
+    assert texts == ["3.00", "3.00", "0.018 ± 0.007"]
+    assert [x.text for x in cells[4:]] == ["0.50 / 0.25 / 0.12"] * 2 + ["0.173 ± 0.007"]
+
+
+def test_only_a_clear_winner_is_bold():
+    one = comparison()
+    strong = [cell.text for row in safety_grid(one).rows for cell in row if cell.strong]
+    # In the twin MBPO leads by 2 everywhere. In patients CORMPO and shaped MBPO are both at 3.
+    assert strong == ["4.00"]
+    assert one.winners == {("twin", "reward"): "mbpo"}
+
+
+def test_too_few_patients_print_a_dash_and_no_winner():
+    alone = np.zeros(4, int)
+    both = {"cormpo_kde": judged([[3, 3, 3, 3]], alone), "mbpo": judged([[1, 1, 1, 1]], alone)}
+    one = Comparison("c", "recorded", "ours", {"twin": both})
+    cells = line(safety_grid(one), "MBPO")
+    assert (cells[1].text, cells[1].note) == ("1.00", f"−2.00 {DASH}")
+    assert one.winners == {}
+    assert b"mbpo,twin,reward,1,0,,\n" in to_csv(one.rows)
+    assert "too few patients" in say_against(one, "twin", ["mbpo"])[0]
+    assert say_agreement(one) == []
+
+
+def test_the_short_table_fits_a_terminal():
+    text = to_text(short_grid(comparison()))
+    wanted = "BC (cloning)          0.00   1.00  -2.00 [-2.00, -2.00]  3.00  0.50    25.0"
+    assert wanted in text
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_drop_is_paired_and_includes_its_share():
+    clean, rough = comparison("noiseless"), comparison("noisy", shift=-0.5)
+    rows = drop_rows(clean, rough)
+    found = find(rows, "mbpo", "twin", "reward_drop")
+    share = find(rows, "mbpo", "twin", "reward_drop_percent")
+    assert found is not None
+    assert share is not None
+    assert (found["mean"], found["low"], found["high"]) == (0.5, 0.5, 0.5)
+    assert share["mean"] == pytest.approx(12.5)
+    assert not any(row["method"] == "hold" for row in rows)  # nothing was learned there
+    cells = line(drop_grid(clean, rough), "MBPO")
+    assert [x.text for x in cells] == [
+        "MBPO", "4.00", "3.50", "+0.50 (+12.5 %)",
+        "0.50 ± 0.71", "0.00 ± 0.71", "+0.50 (+100.0 %)", "3.97 %",
+    ]  # fmt: skip
+
+
+def test_claims_are_held_beside_what_was_found():
+    three = [comparison(), comparison("noiseless"), comparison("noisy", shift=-0.5)]
+    grid = claims_grid(three)
+    reward = line(grid, "Recorded: reward")
+    assert [x.text for x in reward[1:4]] == ["+28 %", "+29.6 % (SVR)", "−3.00 (−75 %)"]
+    # in patients BC is the best baseline with 1: by patient 2 - 0 and 4 - 2
+    assert (reward[4].text, reward[4].note) == ("+2.00", "[+2.00, +2.00] against BC (cloning)")
+    assert line(grid, "Reward lost to noise")[3].text == "+50.0 %"
+    assert len(claims_grid(three[:1]).rows) == 4  # what was not run is not shown
+
+
+def test_times_stand_beside_the_papers():
+    rows = time_rows([comparison()])
+    assert [(x["method"], x["seeds"], x["seconds"]) for x in rows] == [
+        ("mbpo", 2, 10.0), ("cormpo_kde", 2, 24.0)
+    ]  # fmt: skip
+    cells = line(time_grid([comparison()]), "CORMPO (KDE)")
+    assert [x.text for x in cells] == ["CORMPO (KDE)", "24.0", "1,196"]
+    assert cells[1].note == "12.0 each"
+
+
+def test_penalty_types_are_a_part_of_the_comparison():
+    methods = {row["method"] for row in penalty_rows(comparison())}
+    assert methods == {"bc", "mbpo", "cormpo_kde", "clinicians"}
+    assert line(penalty_grid(comparison()), "BC (cloning)")[3].text == "0.175 ± 0.118"
+
+
+def test_cohorts_are_compared_line_by_line():
+    grid = cohorts_grid([comparison(), comparison(cohort="hidden-8")], "patients")
+    assert [row[0].text for row in grid.rows] == ["guarded-7", "hidden-8"]
+    cell = grid.rows[0][grid.head.index("MBPO")]
+    assert (cell.text, cell.note, cell.strong) == ("+2.50", "[+1.50, +3.50]", True)
+    same = grid.rows[0][grid.head.index("MBPO, reward shaped")]
+    assert (same.text, same.strong) == ("0.00", False)
+
+
+def test_twins_and_windows_have_the_papers_numbers_beside_them():
+    seeds = [{"mae": 5.0, "mae_map": None}, {"mae": 7.0, "mae_map": None}]
+    rows = {x["metric"]: x for x in twin_rows({"tdt": seeds})}
+    assert (rows["mae"]["mean"], rows["mae"]["paper_mean"]) == (6.0, 5.41)
+    assert rows["mae"]["sd"] == pytest.approx(math.sqrt(2))
+    cells = line(twin_grid({"tdt": seeds}), "Transformer (the paper's)")
+    assert (cells[1].text, cells[1].note) == ("6.000 ± 1.414", "paper 5.41 ± 0.05")
+    assert cells[3].text == DASH
+    windows = {"60 min at 600 s": {"tdt": {"mse_z": [0.2], "mse_map": [20.0]}}}
+    assert settings_rows(windows)[0]["paper_mean"] == 0.124
+    assert settings_grid(windows).rows[0][1].text == "0.200"
+
+
+def test_the_papers_margins_follow_from_its_own_tables():
+    """Its text says 28, 73, 14.9 and 82.6 %; see paper_numbers.CLAIMS."""
+    tables = {words: table for words, _, table, _ in CLAIMS}
+
+    def percent(table, metric: str, other: str) -> float:
+        ours, theirs = table["cormpo_kde"][metric][0], table[other][metric][0]
+        return 100 * (ours - theirs) / abs(theirs)
+
+    for words, table, metric, other in (
+        ("Recorded: reward", RECORDED, "reward", "svr"),
+        ("Recorded: ACP, levels", RECORDED, "acp", "bc"),
+        ("Recorded: weaning score", RECORDED, "ws_gradient", "bc"),
+        ("Noiseless: reward", NOISELESS, "reward", "mbpo"),
+        ("Noiseless: ACP, levels", NOISELESS, "acp", "mopo"),
+    ):
+        assert tables[words].startswith(f"{signed(percent(table, metric, other), 1)} %")
+        best = max if metric != "acp" else min
+        named = {x: table[x][metric][0] for x in ("bc", "mbpo", "mopo", "svr")}
+        assert best(named, key=named.__getitem__) == other
+    for method in ("mbpo", "mopo", "cormpo_kde"):
+        clean, rough = NOISELESS[method]["reward"][0], NOISY[method]["reward"][0]
+        assert 100 * (clean - rough) / clean == pytest.approx(DROP_PERCENT[method], abs=0.05)
+
+
+def test_grids_say_the_same_in_every_form():
+    rows = ((Cell("a|<b>"), Cell("−1", "≈ 0 [−1, +1]", strong=True)), (Cell("c"), Cell()))
+    grid = Grid("T", ("Name", "x"), rows, (("", 1), ("Over", 1)), {0: "First"}, "Why.")
+    assert "| a\\|<b> | **−1** (≈ 0 [−1, +1]) |" in to_markdown(grid)
+    assert "| Name | Over, x |" in to_markdown(grid)
+    assert "<strong>−1</strong><small>≈ 0 [−1, +1]</small>" in to_html(grid)
+    assert "a|&lt;b&gt;" in to_html(grid)
+    assert to_text(grid).splitlines()[-2:] == ["a|<b>   -1*", "c         -"]
+    with pytest.raises(ValueError, match="expected 2 columns"):
+        Grid("T", ("Name", "x"), ((Cell("a"),),))
+
+
+def test_unknown_judges_and_empty_comparisons_are_refused():
+    with pytest.raises(ValueError, match="expected judges among twin"):
+        Comparison("c", "recorded", "ours", {"oracle": {"bc": judged([[1, 1, 1, 1]])}})
+    with pytest.raises(ValueError, match="at least one judge"):
+        Comparison("c", "recorded", "ours", {})
+    assert name_of("new method") == "New method"
