@@ -18,7 +18,6 @@ help: ## show this list
 setup: $(READY) ## create .venv and install the pinned versions
 
 demo: $(READY) ## run the whole journey on the embedded default, into runs/demo
-	@rm -rf runs/demo
 	$(BIN)/stepdown run demo --out runs/demo
 
 test: $(READY) ## format, lint, types, layering, tests
@@ -32,7 +31,8 @@ test-clients: .venv-clients/ready ## other people's learners on our environments
 	.venv-clients/bin/python -m pytest -W default tests_clients
 
 clean: ## remove .venv, caches and runs/demo
-	rm -rf .venv .venv-clients .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/demo
+	rm -rf .venv .venv-clients .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache \
+	  runs/demo runs/demo.jobs
 
 # A `python3` found on the path may be older than 3.11 or lack venv, so each is asked.
 $(READY): pyproject.toml constraints.txt

@@ -117,9 +117,8 @@ def draw_constant_levels(
         if recorded is not None:
             below[0].bar(LEVELS, 100 * recorded, color=BARS, width=0.7)
             below[0].set_ylabel("% of recorded\nhours")
-        last = below[0] if below else top
-        last.set_xticks(LEVELS, [f"P{level}" for level in LEVELS])
-        last.set_xlabel("Level held")
+        (below or [top])[0].set_xticks(LEVELS, [f"P{level}" for level in LEVELS])
+        (below or [top])[0].set_xlabel("Level held")
 
     save(draw, path, (8.0, 6.2))
 

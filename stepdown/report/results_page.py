@@ -57,12 +57,12 @@ body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
 .card.good { border-color: var(--good); } .card.bad { border-color: var(--bad); }
 nav { font-size: .92rem; margin: 1rem 0 0; } nav a { margin-right: .9rem; color: inherit;
   white-space: nowrap; }
-.names table { font-size: .84rem; } .names th, .names td { padding: .22rem .55rem; }
+.names table { font-size: .8rem; } .names th, .names td { padding: .22rem .42rem; }
 .names td small, .names th small { display: block; color: var(--muted); font-size: .85em; }
 .names th[scope=row] { position: sticky; left: 0; background: var(--paper); font-weight: 400; }
 .names th[scope=col]:first-child { position: sticky; left: 0; background: var(--paper); }
 .names th.above { text-align: center; border-bottom: 2px solid var(--line); }
-.names tr.group span { position: sticky; left: .55rem; }
+.names tr.group span { position: sticky; left: .42rem; }
 details .names th[scope=row], details .names th[scope=col]:first-child { background: var(--soft); }
 figure { margin: 1.5rem 0; } figure img { width: auto; max-width: 100%; }
 figcaption { color: var(--muted); font-size: .92rem; }

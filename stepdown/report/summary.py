@@ -22,7 +22,7 @@ from stepdown.report.comparison import (
     say_against,
     say_agreement,
 )
-from stepdown.report.grids import number, signed, span
+from stepdown.report.grids import signed, span
 
 IN = {"twin": "in the twin", "patients": "in true test patients", "fresh": "in fresh patients"}
 
@@ -166,9 +166,10 @@ def lead_of(comparison: Comparison) -> str:
     seeds, episodes = one.level.shape[:2]
     patients = {x: len(set(next(iter(y.values())).row.tolist()))
                 for x, y in comparison.judged.items()}  # fmt: skip
-    where = ["in the twin" if x == "twin" else f"in {number(patients[x], 0)} {JUDGES[x]}"
+    where = ["in the twin" if x == "twin" else f"in {patients[x]:,} {JUDGES[x]}"
              for x in comparison.judges]  # fmt: skip
+    count = "1 method" if len(learned) == 1 else f"{len(learned)} methods"
     return (
-        f"{len(learned)} methods, {'one seed' if seeds == 1 else f'{seeds} seeds'} each, judged "
+        f"{count}, {'one seed' if seeds == 1 else f'{seeds} seeds'} each, judged "
         f"over {episodes:,} paired episodes of six hours: {', '.join(where)}."
     )

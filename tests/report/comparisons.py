@@ -12,7 +12,7 @@ ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
 # a mean reaches from the lower to the higher patient.
 TRUTH = {
     "bc": [[0, 0, 2, 2]],
-    "mbpo": [[1, 1, 1, 1], [0, 0, 0, 0]],
+    "mbpo": [[0.75, 0.75, 0.75, 0.75], [0.25, 0.25, 0.25, 0.25]],
     "cormpo_kde": [[2, 2, 3, 3], [2, 2, 5, 5]],
     "mbpo_shaped": [[2, 2, 4, 4], [2, 2, 4, 4]],
     "clinicians": [[-1, -1, 1, 1]],

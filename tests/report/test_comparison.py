@@ -77,7 +77,7 @@ def test_the_safety_table_shows_values_and_differences_side_by_side():
     )  # fmt: skip
     cells = line(grid, "MBPO")
     assert [x.text for x in cells] == [
-        "MBPO", "4.00", "0.50 ± 0.71", "0.420 ± 0.139", "25.0", "25.0", "12"
+        "MBPO", "4.00", "0.50 ± 0.35", "0.420 ± 0.139", "25.0", "25.0", "12"
     ]  # fmt: skip
     assert cells[2].note == "−2.50 [−3.50, −1.50]"
     assert cells[4].note == "≈ 0.0 [0.0, 0.0]"
@@ -116,7 +116,7 @@ def test_too_few_patients_print_a_dash_and_no_winner():
 
 def test_the_short_table_fits_a_terminal():
     text = to_text(short_grid(comparison()))
-    wanted = "BC (cloning)          0.00   1.00  -2.00 [-2.00, -2.00]  3.00  0.50    25.0"
+    wanted = "BC (cloning)          0.00  1.00  -2.00 [-2.00, -2.00]  3.00  0.50    25.0"
     assert wanted in text
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 100
@@ -135,7 +135,7 @@ def test_the_drop_is_paired_and_includes_its_share():
     cells = line(drop_grid(clean, rough), "MBPO")
     assert [x.text for x in cells] == [
         "MBPO", "4.00", "3.50", "+0.50 (+12.5 %)",
-        "0.50 ± 0.71", "0.00 ± 0.71", "+0.50 (+100.0 %)", "3.97 %",
+        "0.50 ± 0.35", "0.00 ± 0.35", "+0.50 (+100.0 %)", "3.97 %",
     ]  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def test_grids_say_the_same_in_every_form():
     assert "| Name | Over, x |" in to_markdown(grid)
     assert "<strong>−1</strong><small>≈ 0 [−1, +1]</small>" in to_html(grid)
     assert "a|&lt;b&gt;" in to_html(grid)
-    assert to_text(grid).splitlines()[-2:] == ["a|<b>   -1*", "c         -"]
+    assert to_text(grid).splitlines()[-2:] == ["a|<b>  -1*", "c        -"]
     with pytest.raises(ValueError, match="expected 2 columns"):
         Grid("T", ("Name", "x"), ((Cell("a"),),))
 

@@ -1,0 +1,135 @@
+"""The results page: verdicts first, all numbers traced to a file, nothing from the network."""
+
+import re
+
+import pytest
+
+from stepdown.artifacts import provenance
+from stepdown.report.comparison import Comparison
+from stepdown.report.page import Section, make_page
+from stepdown.report.pictures import CAPTIONS, draw_comparison
+from stepdown.report.results_page import Results, make_tables, results_page
+from stepdown.report.summary import find_verdicts, headline, lead_of, summary_text
+from stepdown.training import FitConfig
+from tests.report.comparisons import comparison, judged
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Results:
+    main = comparison()
+    others = [comparison("noiseless"), comparison("noisy", shift=-0.5)]
+    others += [comparison(setting="paper"), comparison(cohort="hidden-8")]
+    pictures = draw_comparison(main, tmp_path_factory.mktemp("pictures"))
+    return Results(
+        "Stepping down",
+        [main, *others],
+        provenance(config=FitConfig(), seed=7),
+        {"tdt": [{"mae": 5.0}]},
+        {"60 min at 600 s": {"tdt": {"mse_z": [0.2], "mse_map": [20.0]}}},
+        pictures | {"something new, of mine": pictures["mix"]},
+        [Section("The patients", "<p>Who they are.</p>", "patients")],
+        {"twin": 1.5, "train": 2.0},
+    )
+
+
+@pytest.fixture(scope="module")
+def page(results) -> str:
+    return results_page(results)
+
+
+def test_verdicts_are_those_by_hand():
+    twin, patients = find_verdicts(comparison())
+    assert (twin.best, twin.reward["mean"], twin.percent, twin.above) == ("mbpo", -3.0, -75.0, 0)
+    assert twin.word == "behind"
+    assert (patients.best, patients.reward["mean"], patients.above) == ("bc", 2.0, 2)
+    assert patients.word == "ahead of"
+    assert patients.percent is None  # BC's own interval reaches zero
+    assert patients.others["acp"]["mean"] == 0.0
+
+
+def test_the_headline_says_who_disagrees():
+    assert headline(comparison()) == [
+        "CORMPO is behind the best baseline in the twin; "
+        "ahead of the best baseline in true test patients.",
+        "CORMPO is behind the best method without density in the twin; not clearly different "
+        "from the best method without density in true test patients.",
+        "The twin disagrees with the true test patients on the best method.",
+    ]
+    assert "Spearman correlation" in summary_text(comparison())
+
+
+def test_the_lead_counts_methods_seeds_and_patients():
+    said = lead_of(comparison())
+    assert said.startswith("4 methods")
+    assert "4 paired episodes of six hours: in the twin, in 2 test patients." in said
+
+
+def test_the_page_needs_no_network(page):
+    assert "http" not in re.sub(r"base64,[^\"]+", "", page)
+    assert not re.findall(r"<(?:script|link|iframe)\b", page)
+    sources = re.findall(r'src="([^"]{0,30})', page)
+    assert len(sources) == 6  # five of the comparison, and one that nobody has a caption for
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+def test_the_first_screen_holds_the_verdicts(page):
+    first = page[: page.index("<nav>")]
+    assert "<h2>Summary" in first
+    assert "The twin disagrees with the true test patients on the best method." in first
+    assert '<span class="big">−3.00</span> reward (−75 %) [−3.00, −3.00]' in first
+    assert "against BC (cloning), the best baseline here (known only afterwards)" in first
+    assert "Choosing by the twin, judged in the true test patients" in first
+
+
+def test_links_lead_somewhere(page):
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert set(links) <= set(re.findall(r'<section id="([^"]+)"', page))
+    assert {"truth", "comparison", "twin", "patients", "definitions", "origin"} <= set(links)
+
+
+def test_every_table_of_the_page_is_a_file(results, page):
+    tables = make_tables(results)
+    named = set(re.findall(r"<code>(tables/[^<]+)</code>", page))
+    assert named <= set(tables)
+    assert set(tables) == {
+        f"tables/{name}.{kind}"
+        for name in ("recorded", "noiseless", "noisy", "recorded-paper", "hidden-8/recorded",
+                     "drop", "penalty", "time", "twin", "settings")
+        for kind in ("csv", "md")
+    }  # fmt: skip
+    head = b"method,judge,metric,mean,sd,low,high\n"
+    for name in ("recorded", "noiseless", "noisy", "drop", "penalty"):
+        assert tables[f"tables/{name}.csv"].startswith(head)
+    assert b"| MBPO | **4.00** (+3.00 [+3.00, +3.00]) |" in tables["tables/recorded.md"]
+
+
+def test_provenance_and_times_are_told(page):
+    origin = page[page.index('id="origin"') :]
+    assert "<th>seed</th><td><code>7</code>" in origin
+    assert '<th>train</th><td class="number">2.0</td>' in origin
+    assert '<th>all</th><td class="number">3.5</td>' in origin
+
+
+def test_imported_recordings_have_a_page_without_truth():
+    """The twin alone, one seed, one method, no curves."""
+    alone = Comparison("mine", "recorded", "ours", {"twin": {"bc": judged([[1, 1, 2, 2]])}})
+    page = results_page(Results("Mine", [alone], provenance(config=FitConfig(), seed=0)))
+    assert "No verdict" in page
+    assert "1 method, one seed each" in page
+    assert ">1.50<" in page
+
+
+def test_results_need_a_comparison():
+    with pytest.raises(ValueError, match="at least one comparison"):
+        Results("Nothing", [], {})
+
+
+def test_captions_belong_to_chapters():
+    known = {"truth", "scores", "bedside", "learning", "twin", "guardian", "records"}
+    assert {chapter for chapter, *_ in CAPTIONS.values()} == known
+
+
+def test_pages_without_a_style_or_anchors_are_as_before():
+    page = make_page("T", "L", [Section("A", "<p>b</p>")])
+    assert "<section><h2>A</h2>\n<p>b</p></section>" in page
+    assert page.count("<style>") == 1
