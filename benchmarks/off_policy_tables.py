@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from stepdown.evaluation.overlap import Limits
+
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 RECOMMENDED = "joint"
-ADEQUATE = ("hold", "sampled BC", "taper")  # by the median of their true overlap; see the words
 
 
 def read(path: Path, preset: str) -> tuple[dict[str, tuple[float, float]], list[dict[str, Any]]]:
@@ -86,15 +87,30 @@ def word_rows(cohorts: list[dict[str, Any]]) -> list[str]:
     return rows
 
 
+def adequate(cohorts: list[dict[str, Any]], limits: Limits) -> list[str]:
+    """Policies whose overlap under the true chances is within the limits, in the median cohort."""
+    found = []
+    for name in cohorts[0]["policies"]:
+        patients, seen, never = (
+            np.median([c["policies"][name][f"true_{key}"] for c in cohorts])
+            for key in ("patients", "seen", "unsupported")
+        )
+        enough = patients >= limits.patients and seen >= limits.seen
+        if enough and never <= limits.unsupported:
+            found.append(name)
+    return found
+
+
 def verdicts(truth, cohorts: list[dict[str, Any]]) -> list[str]:
     """The numbers that must hold."""
-    rows = []
+    having = adequate(cohorts, Limits())
+    rows = [f"* with overlap in truth (median cohort): {', '.join(having)}"]
     pairs = [(name, one) for c in cohorts for name, one in c["policies"].items()]
-    lacking = [one["word"] for name, one in pairs if name not in ADEQUATE]
+    lacking = [one["word"] for name, one in pairs if name not in having]
     share = np.mean([word == "uninformative" for word in lacking])
     rows.append(f"* policies without overlap: called uninformative {share:.1%} of {len(lacking)}")
     for title, chosen in (
-        ("policies with overlap", lambda name, one: name in ADEQUATE),
+        ("policies with overlap", lambda name, one: name in having),
         ("called informative", lambda name, one: one["word"] == "informative"),
         ("truly informative", lambda name, one: one["true_word"] == "informative"),
     ):

@@ -202,3 +202,25 @@ def test_faults_come_with_their_labels(finished, tmp_path):
     assert (out / "latents.safetensors").read_bytes() == (
         finished / "cohort/latents.safetensors"
     ).read_bytes()
+
+
+def test_recordings_without_a_truth_are_judged_by_the_twin_alone(finished, tmp_path):
+    out = tmp_path / "imported"
+    words = ["run", "pocket", "--from-cohort", str(finished / "cohort"), "--out", str(out)]
+    assert main(words) == 0
+    with (out / "tables/recorded.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["judge"] for row in rows} == {"twin"}
+    assert {"bc", "mbpo", "cormpo_kde", "hold", "clinicians"} <= {row["method"] for row in rows}
+    # the same records give the same policy, with or without a truth behind them
+    for name in ("policy/arrays.safetensors", "twin/arrays.safetensors"):
+        assert (out / name).read_bytes() == (finished / name).read_bytes()
+    parquet = "cohort/cohort.parquet"
+    assert (out / parquet).read_bytes() == (finished / parquet).read_bytes()
+
+
+def test_a_missing_cohort_is_named(tmp_path, capsys):
+    words = ["run", "pocket", "--from-cohort", str(tmp_path / "none"), "--out", str(tmp_path / "x")]
+    assert main(words) == 2
+    assert "--from-cohort: expected a folder of stepdown import" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

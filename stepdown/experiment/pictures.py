@@ -6,14 +6,14 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from stepdown.evaluation.compare import METRICS, estimate, resample, values_of
+from stepdown.evaluation.compare import METRICS, difference, estimate, resample, values_of
 from stepdown.experiment.jobs import Desk
-from stepdown.experiment.learning import read_judged
+from stepdown.experiment.learning import TEAM, read_judged
 from stepdown.experiment.plan import Plan
 from stepdown.experiment.presets import ExperimentConfig, recipe_of
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes
-from stepdown.report.comparison import OURS, Comparison
+from stepdown.report.comparison import JUDGES, OURS, Comparison
 from stepdown.report.pictures import draw_comparison
 from stepdown.report.record_figures import (
     SENSITIVE,
@@ -110,25 +110,28 @@ def _episodes(arrays: Mapping[str, np.ndarray], case: int) -> dict[str, Episodes
 
 
 def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk, folder: Path) -> dict[str, bytes]:
-    """CORMPO with one number changed."""
+    """CORMPO with one number changed, start by start minus the clinicians."""
     if not plan.sweep:
         return {}
     recipe, points = recipe_of(OURS, "ours", "recorded", config.shrink), []
+    rules = read_judged(desk, plan.rules)
     usual = {
         "tau": RECORDED.percentile,
         "lambda": getattr(recipe, "penalty_weight", None),
         "lambda1": getattr(recipe, "jump_weight", None),
         "lambda2": getattr(recipe, "weaning_weight", None),
     }
+    team = {judge: rules[f"{TEAM}/{judge}"] for judge in JUDGES if f"{TEAM}/{judge}" in rules}
     for (parameter, value), one in plan.sweep.items():
         for judge, judged in read_judged(desk, one.judge).items():
             weights = resample(judged.row)
             for metric in METRICS:
                 if metric not in SENSITIVE:
                     continue
-                found = estimate(values_of(judged, metric), weights)
+                apart = difference(values_of(judged, metric), values_of(team[judge], metric))
+                found = estimate(apart, weights)
                 numbers = (found["mean"], found["low"], found["high"])
                 chosen = usual[parameter] == value
                 points.append(SensitivityPoint(parameter, value, judge, metric, *numbers, chosen))
-    draw_sensitivity(points, folder / "sensitivity.png")
+    draw_sensitivity(points, folder / "sensitivity.png", minus="clinicians'")
     return {"sensitivity": (folder / "sensitivity.png").read_bytes()}

@@ -25,6 +25,7 @@ from stepdown.experiment.jobs import Desk, Job, alone, in_order, run_jobs
 from stepdown.experiment.plan import Plan, make_plan
 from stepdown.experiment.presets import PRESETS, RunPreset
 from stepdown.experiment.published import REPORT, RESULTS, publish
+from stepdown.experiment.scale import run_on_ray
 from stepdown.experiment.wiring import Imported
 from stepdown.records.files import KIND as COHORT
 
@@ -38,6 +39,7 @@ class RunConfig:
     preset: RunPreset  # size of the run
     out: Path  # folder for the results; OUT.jobs beside it keeps what they are made of
     from_cohort: Path | None = None  # imported recordings instead of simulated patients
+    ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
 
 
 def run(config: RunConfig) -> None:
@@ -50,7 +52,10 @@ def run(config: RunConfig) -> None:
     fingerprint = _fingerprint(config.preset, jobs)
     if _found(config) != fingerprint:
         with alone(config.out) as desk:
-            run_jobs(jobs, desk)
+            if config.ray is None:
+                run_jobs(jobs, desk)
+            else:
+                run_on_ray(jobs, desk, config.ray)
             _publish(config, plans, desk, fingerprint)
     sys.stdout.write((config.out / RESULTS).read_text(encoding="utf-8"))
     sys.stdout.write(f"\nReport: {config.out / REPORT}\n")

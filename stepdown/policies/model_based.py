@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy, Transitions
+from stepdown.policies.devices import spread_seeds
 from stepdown.policies.imagined import Imagination, RolloutConfig, imagine
 from stepdown.policies.networks import feature_count
 from stepdown.policies.rows import View, make_shaping, recorded_rows
@@ -132,6 +133,8 @@ def train_model_based(
 ) -> tuple[Policy, Info]:
     """Train a policy (or one per key, side by side); `info` holds a row per epoch."""
     setting = prepare(hours, dynamics, penalty, config)
+    if key.ndim and len(key) <= SEEDS:  # more are rolled out in turn, which devices cannot share
+        key = spread_seeds(key)
     training, done, curves = begin(setting, key=key), 0, []
     while done < config.updates:
         training, done, info = epoch(training, setting, done, key=key)

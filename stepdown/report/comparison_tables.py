@@ -78,8 +78,8 @@ def weaning_grid(comparison: Comparison) -> Grid:
     note = (
         "ACP adds up jumps of more than two levels. Weaning scores count decisions in hours that "
         "are stable by gradient (the paper's), by limits, or by both; the difference is of the "
-        "first. Blind stepping down wins them and loses patients: read them beside the unsafe "
-        "hours. Cloning by the most probable level nearly holds it, so nobody has a lower ACP."
+        "first. Stepping down blindly scores high, so read them beside the unsafe hours. Cloning "
+        "by the most probable level nearly holds it, so a lower ACP is not to be expected."
     )
     lines, groups = _grouped(comparison, line)
     return Grid(f"Changes of level: {heading(comparison)}", head, lines, above, groups, note)

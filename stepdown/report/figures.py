@@ -59,7 +59,7 @@ def draw_overview(cohort: Cohort, path: Path, outcome: np.ndarray | None = None)
         try:
             grid = figure.add_gridspec(2, 1, height_ratios=(8, 4.6), hspace=0.03)
             _draw_examples(figure.add_subfigure(grid[0]), cohort, outcome)
-            _draw_hours(figure.add_subfigure(grid[1]), cohort)
+            draw_hours(figure.add_subfigure(grid[1]), cohort)
             # Dates and versions stay out of the file: same cohort, same bytes.
             figure.savefig(path, dpi=110, metadata={"Software": None}, format="png")
         finally:
@@ -115,7 +115,8 @@ def _draw_level(axis: Axes, time, level, *, first: bool) -> None:
         axis.set_ylabel("Level\nP2 to P9", color=LEVEL_COLOR)
 
 
-def _draw_hours(figure: SubFigure | Figure, cohort: Cohort) -> None:
+def draw_hours(figure: SubFigure | Figure, cohort: Cohort) -> None:
+    """Where the hours of a cohort lie, how they went, how long the stays were."""
     hours = hourly(cohort)
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.6, 1, 1))
     _draw_sparsity(left, hours["level"], hours["reward"])

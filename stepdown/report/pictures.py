@@ -59,7 +59,7 @@ CAPTIONS: dict[str, tuple[str, str, str]] = {  # chapter, heading, what to see
         "The same recorded levels; what differs is the twin's error alone.",
     ),
     "shifts": ("guardian", "What the guardians notice, by the size of a shift", ""),
-    "records": ("records", "The recorded hours", "Little support and a poor hour rarely meet."),
+    "records": ("records", "The recorded hours", "Shaded: little support and a poor hour."),
     "overview": ("records", "The patients at a glance", ""),
 }
 

@@ -21,8 +21,7 @@ from stepdown.evaluation.compare import estimate, resample, values_of
 from stepdown.handover import Cohort
 from stepdown.report.comparison import JUDGES, OURS, Comparison, name_of
 from stepdown.report.comparison_figures import GRID, TRUTH, TWIN, save
-from stepdown.report.figures import BARS, INK, LIMIT, MUTED
-from stepdown.report.figures import _draw_hours as draw_hours
+from stepdown.report.figures import BARS, INK, LIMIT, MUTED, draw_hours
 from stepdown.report.training_figures import hide
 from stepdown.signals import LEVELS
 
@@ -154,8 +153,12 @@ def draw_predicted_rewards(
     save(draw, path, (12.0, 4.6))
 
 
-def draw_sensitivity(points: Sequence[SensitivityPoint], path: Path) -> None:
-    """What changes with one number of CORMPO, all others kept (App. F); intervals over patients."""
+def draw_sensitivity(points: Sequence[SensitivityPoint], path: Path, minus: str = "") -> None:
+    """What changes with one number of CORMPO, all others kept (App. F); intervals over patients.
+
+    Points may be paired differences, whose intervals are far narrower: `minus` then says to what,
+    such as "clinicians'".
+    """
     parameters = [x for x in PARAMETERS if any(point.parameter == x for point in points)]
     metrics = [x for x in SENSITIVE if any(point.metric == x for point in points)]
     if not parameters or not metrics:
@@ -170,7 +173,8 @@ def draw_sensitivity(points: Sequence[SensitivityPoint], path: Path) -> None:
             for axis, parameter in zip(row, parameters, strict=True):
                 own = [x for x in points if (x.parameter, x.metric) == (parameter, metric)]
                 _sensitivity(axis, own, SENSITIVE[metric][1])
-            row[0].set_ylabel(SENSITIVE[metric][0])
+            against = f"\nminus {minus}" if minus else ""
+            row[0].set_ylabel(SENSITIVE[metric][0] + against)
         for axis, parameter in zip(axes[-1], parameters, strict=True):
             axis.set_xlabel(PARAMETERS[parameter])
         handles, labels = axes[0, 0].get_legend_handles_labels()

@@ -61,6 +61,7 @@ nav { font-size: .92rem; margin: 1rem 0 0; } nav a { margin-right: .9rem; color:
 .names td small, .names th small { display: block; color: var(--muted); font-size: .85em; }
 .names th[scope=row] { position: sticky; left: 0; background: var(--paper); font-weight: 400; }
 .names th[scope=col]:first-child { position: sticky; left: 0; background: var(--paper); }
+.names th[scope=col] { white-space: normal; }
 .names th.above { text-align: center; border-bottom: 2px solid var(--line); }
 .names tr.group span { position: sticky; left: .42rem; }
 details .names th[scope=row], details .names th[scope=col]:first-child { background: var(--soft); }

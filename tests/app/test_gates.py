@@ -51,6 +51,7 @@ def test_a_calm_patient_is_not_refused_and_may_move_by_two():
         ({"age": np.asarray(15.0 + 1 / 60)}, "R01"),
         ({"age": np.asarray(np.nan)}, "R01"),
         ({"clock": np.asarray(False)}, "R06"),
+        ({"age": np.asarray(-0.1)}, "R06"),
         ({"highest": np.asarray(0)}, "R07"),
         ({"level": np.asarray(1)}, "R07"),
         ({"level": np.asarray(UNKNOWN)}, "R07"),

@@ -67,6 +67,7 @@ def test_declared_units_are_converted_exactly():
         ("tau", "s"): 1000.0,
         ("speed", "krpm"): 1000.0,
         ("speed", "/min"): 1.0,
+        ("speed", "10*3/min"): 1000.0,
         ("flow", "mL/min"): 0.001,
         ("hr", "/min"): 1.0,
     }
