@@ -20,6 +20,7 @@ import jax
 import tyro
 
 from stepdown import __version__
+from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
 from stepdown.experiment.presets import RunPreset
 from stepdown.experiment.run import RunConfig, run
 from stepdown.experiment.simulate import SimulateConfig, simulate
@@ -93,6 +94,20 @@ class _Search(SearchConfig):
     method: tyro.conf.Positional[Method]  # how to learn
 
 
+@dataclass(frozen=True)
+class _App(AppConfig):
+    """Serve the what-if forecasts of a finished run on this machine."""
+
+    run: tyro.conf.Positional[Path]  # folder of `stepdown run`
+
+
+@dataclass(frozen=True)
+class _Audit(AuditConfig):
+    """Check that nobody has changed the audit of an app."""
+
+    folder: tyro.conf.Positional[Path]  # state folder of the app, by default RUN-app
+
+
 COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "simulate": (SimulateConfig, simulate),
     "run": (_Run, run),
@@ -107,6 +122,8 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "guardian search": (GuardianSearchConfig, search),
     "train": (_Train, train),
     "search": (_Search, search_policies),
+    "app": (_App, serve),
+    "audit verify": (_Audit, verify_audit),
 }
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ import pytest
 
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, run_jobs
 from stepdown.experiment.scale import run_on_ray
-from stepdown.policies.imagined import RolloutConfig
-from stepdown.policies.model_based import ModelBasedConfig, train_model_based
+from stepdown.policies.model_based import train_model_based
 from stepdown.policies.penalties import Unpenalized
-from tests.policies.toys import MoreIsBetter, make_hours, random_states
+from tests.policies.toys import POCKET, ROWS, MoreIsBetter, make_hours, random_states
 
 # Ray's test cluster forks this process to start its own, where JAX has threads; they exec at once.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
@@ -192,35 +191,33 @@ def test_without_ray_the_way_to_it_is_told(tmp_path, monkeypatch):
 TRAIN = """
 import sys
 import numpy as np
-from tests.experiment.test_scale import train_four
-arrays, devices = train_four()
+from tests.experiment.test_scale import train_two
+arrays, devices = train_two()
 assert devices == 2, devices
 np.savez(sys.argv[1], **arrays)
 """
 
 
-def train_four() -> tuple[dict[str, np.ndarray], int]:
-    """Four seeds of a tiny training, and the number of devices that learned them."""
-    levels = np.arange(40) % 3 + 3
-    states = random_states(40, levels, seed=0)
-    rollouts = RolloutConfig(starts=8, hours=2, kept=2)
-    config = ModelBasedConfig(8, 4, batch=8, real_share=0.5, widths=(8,), rollouts=rollouts)
+def train_two() -> tuple[dict[str, np.ndarray], int]:
+    """Two seeds of a short training, and the number of devices that learned them."""
+    levels = np.arange(ROWS) % 3 + 3
+    states = random_states(ROWS, levels, seed=0)
     policies, curves = train_model_based(
         make_hours(states, levels, states),
         MoreIsBetter(),
         Unpenalized(),
-        config,
-        key=jr.split(jr.key(2), 4),
+        replace(POCKET, updates=POCKET.rollout_every),
+        key=jr.split(jr.key(2), 2),
     )
     leaves = jax.tree.leaves(policies)
-    devices = max(len(leaf.addressable_shards) for leaf in leaves)
-    assert all(shard.data.shape[0] == 4 // devices for shard in leaves[-1].addressable_shards)
+    devices = len(leaves[-1].addressable_shards)
+    assert all(shard.data.shape[0] == 2 // devices for shard in leaves[-1].addressable_shards)
     numbered = {str(n): np.asarray(leaf) for n, leaf in enumerate(leaves)}
     return numbered | curves, devices
 
 
 def test_seeds_on_two_devices_are_the_seeds_on_one(tmp_path):
-    expected, devices = train_four()
+    expected, devices = train_two()
     assert devices == 1
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     words = [sys.executable, "-W", "error", "-c", TRAIN, str(tmp_path / "found.npz")]
@@ -229,5 +226,5 @@ def test_seeds_on_two_devices_are_the_seeds_on_one(tmp_path):
     assert run.returncode == 0, run.stderr
     found = np.load(tmp_path / "found.npz")
     assert set(found) == set(expected)
-    for name in expected:  # products in another order, over eight updates
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+    for name in expected:  # products in another order, over 200 updates
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-5)
