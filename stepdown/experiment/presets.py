@@ -116,7 +116,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
     ),
     "demo": ExperimentConfig(
         twins=("persistence", "tdt", "best"),
-        twin=SMALL_TWIN,
+        twin=replace(SMALL_TWIN, fit=FitConfig(epochs=6)),
         twin_seeds=1,
         windows=False,
         ensemble=EnsembleConfig(width=64, depth=2, fit=FitConfig(epochs=8, learning_rate=1e-3)),
@@ -124,7 +124,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         dataset=DatasetConfig(episodes=1000, select_episodes=200),
         settings=("ours",),
         seeds=2,
-        shrink=Shrink(2000, 500, 128, (64, 64), 1000, 10),
+        shrink=Shrink(1600, 400, 128, (64, 64), 1000, 10),
         episodes=300,
         fresh=0,
         sweeps=False,

@@ -214,11 +214,11 @@ def _hand_out(
 
 def _again(job: Job, losses: int, error: Exception, lines: dict[str, str]) -> None:
     """Say that a job was lost; too often is too much."""
-    reason = str(error).strip().split("\n")[0]
+    reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
     if losses > LOSSES:
         raise RuntimeError(
             f"{job.name}: expected a node that lasts, got {losses} that were lost, the last one "
-            f"with: {reason} Look at their memory; what was finished is kept."
+            f"with: {reason}. Look at their memory; what was finished is kept."
         ) from error
     _say(f"{lines[job.name]}: lost ({reason}), handed out again, {losses} of {LOSSES}")
 

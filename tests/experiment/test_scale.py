@@ -1,6 +1,8 @@
 """A run on a Ray cluster ends with the very files of a run in one process, whoever dies."""
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -77,11 +79,11 @@ def graph(notes: Path) -> list[Job]:
 
 
 def note(notes: Path, name: str) -> None:
-    """Leave a file that says which node began a job."""
+    """Leave a file that says which node began a job, in which process."""
     import ray
 
     node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else "none"
-    (notes / f"{name} {node} {time.time_ns()}").touch()
+    (notes / f"{name} {node} {os.getpid()}").touch()
 
 
 def wait_for(ready: Callable[[], bool]) -> None:
@@ -123,6 +125,10 @@ def test_a_lost_node_changes_no_result(cluster, tmp_path, capsys):
     def kill() -> None:
         wait_for(lambda: any(node == second.node_id for _, node, _ in begun(notes)))
         cluster.remove_node(second, allow_graceful=False)
+        for _, node, process in begun(notes):  # as with a machine, all of it ends
+            if node == second.node_id:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
         (notes / "gate").touch()
 
     killer = threading.Thread(target=kill)
@@ -188,6 +194,7 @@ def test_without_ray_the_way_to_it_is_told(tmp_path, monkeypatch):
 # ── several devices of one machine ───────────────────────────────────────────────────────────────
 
 
+UPDATES = 8  # few: later, rounding may switch a unit on or off, which no longer is a small change
 TRAIN = """
 import sys
 import numpy as np
@@ -206,7 +213,7 @@ def train_two() -> tuple[dict[str, np.ndarray], int]:
         make_hours(states, levels, states),
         MoreIsBetter(),
         Unpenalized(),
-        replace(POCKET, updates=POCKET.rollout_every),
+        replace(POCKET, updates=UPDATES, rollout_every=UPDATES),
         key=jr.split(jr.key(2), 2),
     )
     leaves = jax.tree.leaves(policies)
@@ -226,5 +233,5 @@ def test_seeds_on_two_devices_are_the_seeds_on_one(tmp_path):
     assert run.returncode == 0, run.stderr
     found = np.load(tmp_path / "found.npz")
     assert set(found) == set(expected)
-    for name in expected:  # products in another order, over 200 updates
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-5)
+    for name in expected:  # products in another order
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
