@@ -113,6 +113,22 @@ def folders(tmp_path: Path, name: str) -> tuple[Desk, Path]:
     return Desk(desk), notes
 
 
+def test_a_job_that_fails_by_itself_ends_the_run_with_its_name(cluster, tmp_path):
+    desk, notes = folders(tmp_path, "ray")
+
+    def fail(desk: Desk):
+        note(notes, "fail")
+        raise ValueError("expected hours, got none.")
+
+    source = graph(notes)[0].needs[0]
+    failing = Job("c/fail", Wide(1), (), fail, (source,))
+    after = Job("c/after", Wide(1), (), fail, (failing,))
+    with pytest.raises(ValueError, match=r"c/fail: expected hours, got none\."):
+        run_on_ray([after], desk, cluster.address)
+    assert [name for name, _, _ in begun(notes)] == ["fail", "source"]
+    assert desk.is_done(source)
+
+
 def test_a_lost_node_changes_no_result(cluster, tmp_path, capsys):
     local, seen = folders(tmp_path, "local")
     (seen / "gate").touch()
@@ -146,22 +162,6 @@ def test_a_lost_node_changes_no_result(cluster, tmp_path, capsys):
     assert times == {name: 1 for name in names} | {lost[0]: 2}
     assert f"a/{lost[0]}: lost (" in capsys.readouterr().err
     assert sorted(path.name for path in desk.path.iterdir()) == ["a", "b"]
-
-
-def test_a_job_that_fails_by_itself_ends_the_run_with_its_name(cluster, tmp_path):
-    desk, notes = folders(tmp_path, "ray")
-
-    def fail(desk: Desk):
-        note(notes, "fail")
-        raise ValueError("expected hours, got none.")
-
-    source = graph(notes)[0].needs[0]
-    failing = Job("c/fail", Wide(1), (), fail, (source,))
-    after = Job("c/after", Wide(1), (), fail, (failing,))
-    with pytest.raises(ValueError, match=r"c/fail: expected hours, got none\."):
-        run_on_ray([after], desk, cluster.address)
-    assert [name for name, _, _ in begun(notes)] == ["fail", "source"]
-    assert desk.is_done(source)
 
 
 def test_a_finished_run_needs_no_cluster(tmp_path, capsys):
