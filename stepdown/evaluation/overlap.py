@@ -4,7 +4,7 @@ Three numbers decide whether an estimate says anything. Effective patients: so m
 patients would vary as much. Share seen: importance weights have mean 1 if the records hold all
 that the policy does, so a smaller mean is a share that nobody ever recorded, of which no weighting
 can tell. Unsupported: the share of the policy's choices that teams practically never make there.
-The limits were fixed on cohorts that count in no table.
+The limits were set on pilot cohorts with their truth in sight; those cohorts count in no table.
 """
 
 from dataclasses import dataclass
