@@ -22,7 +22,7 @@ from stepdown.report.calibration import describe_cohort
 from stepdown.report.claim_tables import twin_grid
 from stepdown.report.comparison_tables import short_grid
 from stepdown.report.grids import to_text
-from stepdown.report.page import Section, cohort_section
+from stepdown.report.page import BANNER, Section, cohort_section
 from stepdown.report.parts import Parts, read_parts, save_fitted
 from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.stages import Stage, guardian_stage, kept_files, twin_stage
@@ -32,6 +32,7 @@ from stepdown.training import member
 from stepdown.twin.fit import load_twin
 
 TITLE = "Stepping down: who weans a heart pump best?"
+QUICK = "A quick look: trainings are far too short here to rank the methods."
 REPORT, RESULTS = "report.html", "results.txt"
 
 
@@ -55,10 +56,13 @@ def publish(
         windows={words: desk.info(job) for words, job in plan.windows.items()},
         pictures=pictures,
         sections=[_cohort_section(rows, folder / "cohort"), *filter(None, [guardians.section])],
+        banner=f"{BANNER} {QUICK}" if sizes.shrink else BANNER,
         stages=stage_seconds(in_order([job for each in plans for job in each.jobs]), desk),
     )
     shown = [to_text(short_grid(one)) for one in comparisons if one.setting == "ours"]
     text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
+    if sizes.shrink:
+        shown.append(QUICK)
     content = make_tables(results) | kept_files(folder / "cohort", "cohort") | twins.files
     content |= guardians.files | _policy(plan, desk, parts, folder)
     content |= {f"figures/{name.replace(' ', '-')}.png": png for name, png in pictures.items()}
