@@ -26,10 +26,11 @@ from stepdown.__main__ import COMMANDS, main
             "invalid choice 'mild' for argument '--preset'; "
             "expected one of ('guarded', 'benign', 'hidden').",
         ),
-        ("run --out x", "expected {demo,pocket}, got nothing."),
+        ("run --out x", "expected {pocket,demo,paper,full}, got nothing."),
         (
             "run all --out x",
-            "invalid choice 'all' for argument 'preset'; expected one of ('demo', 'pocket').",
+            "invalid choice 'all' for argument 'preset'; expected one of ('pocket', 'demo', "
+            "'paper', 'full').",
         ),
     ],
 )
@@ -103,6 +104,8 @@ def test_help_names_every_option_with_its_default(command, capsys):
         "file",
         "cohort",
         "method",
+        "run",
+        "folder",
     }:  # positional
         assert f"--{name.replace('_', '-')}" in printed.out
     if command == "simulate":

@@ -1,0 +1,90 @@
+// The suggestion as a set of levels, with reasons, what is not known, and what the reader says to it.
+
+import { post } from "./api.js";
+import { DASH, h, share } from "./dom.js";
+
+const ANSWERS = [["agree", "Agree"], ["disagree", "Disagree"], ["not_now", "Not now"]];
+
+function listed(levels) {
+  const names = levels.map((p) => `P-${p}`);
+  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
+}
+
+function headline(answer) {
+  const least = answer.candidates.find((one) => one.p === answer.suggested);
+  const where = least?.label.split(", ").slice(1).join(", ");
+  const found = [h("p", { class: "headline", "data-testid": "acceptable" },
+    answer.acceptable.length ? `Acceptable: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
+  found.push(h("p", { "data-testid": "suggested" }, least ? `Smallest support among them: P-${least.p} (${where}).` : "Nothing is suggested."));
+  if (answer.policy) found.push(h("p", { class: "note", "data-testid": "policy" }, answer.policy.words));
+  return found;
+}
+
+function uncertaintyWords(one) {
+  if (!one || typeof one.patient !== "number") return null;
+  const signal = typeof one.signal === "number" ? `, signal ${share(one.signal)}` : "";
+  return `within the model's draws ${share(one.patient)}, between models ${share(one.data)}${signal} (first ${one.hours ?? 1} h)`;
+}
+
+function line(name, words, testid) {
+  return words ? h("p", { "data-testid": testid, class: "num" }, h("b", {}, `${name}: `), words) : null;
+}
+
+/** The panel of an answer that is not refused. */
+export function suggestionPanel(answer, replay) {
+  return h("section", { class: "panel suggestion", "aria-labelledby": "suggestion-title", "data-testid": "suggestion" },
+    h("div", {}, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer), replay ? null : responseForm(answer)),
+    h("div", {}, h("h3", {}, "Why"), h("ul", { "data-testid": "reasons" }, answer.reasons.map((one) => h("li", { class: "num" }, one)))),
+    h("div", { class: "known" },
+      line("Uncertainty", uncertaintyWords(answer.uncertainty), "uncertainty"),
+      line("Forecast record, this patient, last 24 h", answer.skill?.words ?? DASH, "skill"),
+      line("Not known to this model", answer.unknowns.join(", "), "unknowns"), provenance(answer)));
+}
+
+/** The panel of a refused state: codes, sentences, remedies; nothing is suggested. */
+export function refusalPanel(answer) {
+  return h("section", { class: "panel hatched screen-refusal", "aria-labelledby": "refusal-title", "data-testid": "screen-refusal" },
+    h("div", { class: "plate" }, h("h2", { id: "refusal-title" }, "Refused: no forecast, no suggestion"),
+      h("ul", {}, answer.refusals.map((one) => h("li", { "data-code": one.code },
+        h("b", {}, `${one.code} · `), `${one.sentence} `, h("span", { class: "remedy" }, one.remedy)))),
+      h("p", { "data-testid": "unknowns" }, h("b", {}, "Not known to this model: "), answer.unknowns.join(", ")), provenance(answer)));
+}
+
+function provenance(answer) {
+  const { model } = answer;
+  const number = String(answer.audit_id).padStart(6, "0");
+  return h("p", { class: "provenance", "data-testid": "provenance" },
+    h("span", { "data-testid": "model-version" }, `model ${model?.version ?? DASH}`), " · ",
+    h("span", { "data-testid": "model-hash", title: model?.sha256 ?? "" }, model?.sha256 ? `${model.sha256.slice(0, 12)}…` : DASH), " · ",
+    h("a", { href: `/audit?entry=${answer.audit_id}`, "data-testid": "audit-id" }, `audit ${number}`), " · ",
+    h("a", { href: `/v1/audit/${answer.audit_id}/replay`, "data-testid": "replay-link" }, "replay"));
+}
+
+function responseForm(answer) {
+  const told = h("p", { role: "status", class: "told", "data-testid": "response-told" });
+  const reason = h("input", { type: "text", id: "reason", maxlength: 20000, "data-testid": "reason", autocomplete: "off", placeholder: "reason" });
+  const buttons = ANSWERS.map(([name, words]) => h("button", { type: "button", "data-testid": name.replace("_", "-"), onclick: () => send(name, words) }, words));
+  const send = async (name, words) => {
+    const text = reason.value.trim();
+    if (name === "disagree" && !text) {
+      told.textContent = "Disagree needs a reason.";
+      reason.setAttribute("aria-invalid", "true");
+      reason.focus();
+      return;
+    }
+    reason.removeAttribute("aria-invalid");
+    for (const one of buttons) one.disabled = true;
+    try {
+      const stored = await post("/v1/responses", { audit_id: answer.audit_id, answer: name, reason: text, by: "" });
+      const clipped = stored.clipped ? " The reason was clipped." : "";
+      told.textContent = `${words}: ${stored.new ? "kept" : "was kept already"} as audit ${String(stored.audit_id).padStart(6, "0")}.${clipped}`;
+      buttons.forEach((one, i) => one.setAttribute("aria-pressed", String(ANSWERS[i][0] === name)));
+    } catch (error) {
+      told.textContent = `Not kept: ${error.message}`;
+    } finally {
+      for (const one of buttons) one.disabled = false;
+    }
+  };
+  return h("div", { class: "respond" }, h("div", { class: "row" }, buttons),
+    h("div", { class: "row" }, h("label", { for: "reason", class: "unseen" }, "Reason (needed to disagree)"), reason), told);
+}
