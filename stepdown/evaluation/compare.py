@@ -170,7 +170,7 @@ def estimate(values: Values, weights: Weights) -> dict[str, float]:
     return estimates([values], weights)[0]
 
 
-def estimates(several: Sequence[Values], weights: Weights) -> list[dict[str, float]]:
+def estimates(several: Sequence[np.ndarray], weights: Weights) -> list[dict[str, float]]:
     """The same for many at once, all drawn together."""
     drawn = weights @ np.stack([values.mean(0) for values in several], axis=1)
     low, high = np.quantile(drawn, MIDDLE, axis=0)

@@ -147,7 +147,8 @@ def _suction(trace: Trace, clock: Clock, second, steps, suspects) -> list[Findin
     values = trace.lines[name].in_our_unit()[clock.order]
     level = _any_level(trace, clock, steps)
     if trace.is_waveform and clock.interval:
-        size = max(round(SUCTION_WINDOW / clock.interval), 1)
+        # No window is longer than the record, however small its steps claim to be.
+        size = max(round(min(SUCTION_WINDOW / clock.interval, len(values) + 1)), 1)
         count = len(values) // size * size
         values = values[:count].reshape(-1, size).mean(1)
         # A window that holds a change of level has no usual current.

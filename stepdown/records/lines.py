@@ -149,7 +149,7 @@ def _stuck_samples(values, second, clock: Clock) -> np.ndarray:
     sample, as long as all stays within the digit.
     """
     slack = _digit(values) * 1.001
-    size = max(round(1 / clock.interval), 1)
+    size = max(round(min(1 / clock.interval, len(values) + 1)), 1)
     count = len(values) // size
     flat = np.zeros(len(values), bool)
     if count < FLAT_SECONDS - 1:

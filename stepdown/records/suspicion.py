@@ -137,7 +137,8 @@ def _window(second: np.ndarray) -> int:
     """Samples in two seconds."""
     steps = np.diff(second[:1000])
     usual = float(np.median(steps)) if len(steps) else 0.0
-    return max(round(WINDOW / usual), 1) if usual > 0 else 1
+    # No window is longer than the record, however small its steps claim to be.
+    return max(round(min(WINDOW / usual, len(second) + 1)), 1) if usual > 0 else 1
 
 
 def _windows(values: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

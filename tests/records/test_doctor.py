@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
@@ -266,6 +266,8 @@ def test_a_window_never_counts_as_usable_across_a_long_gap(stays):
     assert found.where == ((3600.0, 7200.0),)
 
 
+@example([i * 1e-300 for i in range(12)], [70.0] * 12, True)
+@example([i * 5e-324 for i in range(12)], [70.0] * 12, True)
 @given(
     st.lists(st.floats(width=64), max_size=12),
     st.lists(st.floats(width=64), min_size=12, max_size=12),

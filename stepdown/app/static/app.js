@@ -3,6 +3,7 @@
 import { clip, h } from "./dom.js";
 import { showAudit } from "./audit.js";
 import { showLimits } from "./limits.js";
+import { showLogin } from "./login.js";
 import { showModel } from "./model.js";
 import { showPatients } from "./patients.js";
 import { showQuality } from "./quality.js";
@@ -46,9 +47,10 @@ function go() {
   const context = { main, patient, name, query: new URLSearchParams(location.search), signal: leaving.signal, navigate };
   const shown = show ? show(context) : Promise.reject(new Error("There is no such screen."));
   Promise.resolve(shown).catch((error) => {
-    if (error.name === "AbortError" || context.signal.aborted) return;
-    main.append(h("section", { class: "panel hatched", "data-testid": "problem" },
-      h("p", { class: "plate" }, h("strong", {}, "Nothing can be shown. "), clip(error.message, 300)),
+    if (error.name === "AbortError" || context.signal.aborted) return undefined;
+    if (error.status === 401) return showLogin(main, go);
+    return main.replaceChildren(h("section", { class: "panel hatched", "data-testid": "problem" },
+      h("h1", { class: "plate" }, "Nothing can be shown"), h("p", { class: "plate", role: "status" }, clip(error.message, 300)),
       h("p", { class: "plate" }, h("a", { href: "/", class: "button" }, "Back to the patients"))));
   });
 }
@@ -58,7 +60,9 @@ export function navigate(address, replace = false) {
   if (replace) history.replaceState(null, "", address);
   else history.pushState(null, "", address);
   go();
-  if (!replace) window.scrollTo(0, 0);
+  if (replace) return;
+  window.scrollTo(0, 0);
+  document.getElementById("main").focus({ preventScroll: true });
 }
 
 function drawNav() {

@@ -76,7 +76,7 @@ function timeTicks(spec, at) {
   const words = (minute) => minute === 0 ? "now" : step < 60 ? `${minute > 0 ? "+" : "−"}${Math.abs(minute)} min`
     : `${minute > 0 ? "+" : "−"}${Math.abs(minute) / 60} h`;
   return found.map((minute) => s("text", {
-    x: at.px(minute), y: at.y[0] + 16, "text-anchor": minute >= to - 1e-6 && to > 0 ? "middle" : "middle",
+    x: at.px(minute), y: at.y[0] + 16, "text-anchor": "middle",
   }, words(minute)));
 }
 

@@ -17,7 +17,7 @@ function row(answer, candidate, selected) {
   const head = `P-${candidate.p}${marks}`;
   const className = candidate.p === selected ? "selected" : null;
   if (candidate.status === "refused") {
-    const codes = candidate.refusals.filter((one) => one.scope !== "chart").map((one) => one.code).join(", ");
+    const codes = candidate.refusals.filter((one) => one.scope !== "chart").map((one) => one.code).join(", ") || answer.refusals.map((one) => one.code).join(", ");
     const support = candidate.support ? [dataCell(candidate), pCell(candidate)] : [DASH, DASH];
     const words = lacksLevel(answer, candidate) ? "not a level of this pump" : `refused ${codes}`;
     return { class: className, cells: [head, { text: `⊘ ${words}`, span: 3 }, ...support] };
@@ -52,7 +52,7 @@ export function comparePanel(answer, selected) {
   });
   const units = [`simulated courses below MAP ${num(limits.map_low)} mmHg`, `simulated courses below pulsatility ${num(limits.pulsatility_low)} mmHg`];
   [...made.querySelectorAll("thead th")].slice(1, 3).forEach((one, i) => one.setAttribute("aria-label", units[i]));
-  return [made, h("p", { class: "note" }, "Of 20 simulated courses · data: similar patient-hours · p: conformal p-value · ✓ acceptable, * smallest support")];
+  return [made, h("p", { class: "note" }, "n/20: simulated courses · data: similar hours · p: conformal p-value · ✓ acceptable · * least support")];
 }
 
 /** What happened next in the nearest recorded hours at this level. */
@@ -66,6 +66,6 @@ export function evidencePanel(candidate) {
 
 function evidenceWords(one) {
   const next = one.next_hour ?? {};
-  return `${one.patient}, hour ${num(one.hour)}: P-${one.p_before} to P-${one.p}, next hour MAP ${num(next.map_mean)} mmHg `
-    + `(lowest ${num(next.map_lowest)} mmHg), HR ${num(next.hr_mean)} /min, pulsatility from ${num(next.pulsatility_lowest)} mmHg`;
+  return `${one.patient}, hour ${num(one.hour)}, P-${one.p_before} to P-${one.p}: MAP ${num(next.map_mean)} (lowest ${num(next.map_lowest)}) mmHg, `
+    + `puls. ≥ ${num(next.pulsatility_lowest)} mmHg, HR ${num(next.hr_mean)} /min`;
 }

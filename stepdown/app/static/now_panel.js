@@ -15,12 +15,12 @@ function tile(name, one) {
   const trend = trendWords(one?.trend, known.digits);
   const small = [typeof one?.lowest === "number" ? `low ${num(one.lowest, known.digits)}` : `low ${DASH}`, trend].filter(Boolean);
   const spoken = `${known.short} ${withUnit(value, name, unit)}, lowest of the hour ${withUnit(one?.lowest ?? null, name, unit)}`
+    + (one?.inside === false ? ", outside the limits in the last hour" : "")
     + (typeof one?.trend === "number" ? `, change over the hour ${withUnit(one.trend, name, unit)}` : "");
   return h("div", { class: `tile signal-${name}`, role: "group", "aria-label": spoken, "data-testid": `now-${name}` },
-    h("span", { class: "name" }, known.short),
+    h("span", { class: "name" }, known.short, one?.inside === false ? chip("outside", "■", "outside") : null),
     h("span", { class: "big num" }, h("span", { "data-testid": `now-${name}-value` }, num(value, known.digits)), h("small", {}, ` ${unit}`)),
     h("span", { class: "more num" }, small.join(" · ")),
-    one?.inside === false ? chip("outside", "■", "outside limits") : null,
     one?.converted ? chip("info", "⇄", `converted from ${one.converted}`, `converted-${name}`) : null);
 }
 

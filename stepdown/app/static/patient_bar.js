@@ -19,7 +19,7 @@ function momentLinks(context, row) {
   const last = row.recorded_hours * 60;
   const link = (minutes, words, label) => {
     const there = row.minute + minutes;
-    const possible = there >= 0 && there <= last + 0.5;
+    const possible = there >= 0 && there <= last + 3;
     return possible
       ? h("a", { class: "button", href: addressOf(patient, name, { ...kept, at: isoOf(there) }), "aria-label": label }, words)
       : h("span", { class: "button off", "aria-hidden": "true" }, words);

@@ -33,12 +33,13 @@ function line(name, words, testid) {
 /** The panel of an answer that is not refused. */
 export function suggestionPanel(answer, replay) {
   return h("section", { class: "panel suggestion", "aria-labelledby": "suggestion-title", "data-testid": "suggestion" },
-    h("div", {}, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer), replay ? null : responseForm(answer)),
+    h("div", {}, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer)),
     h("div", {}, h("h3", {}, "Why"), h("ul", { "data-testid": "reasons" }, answer.reasons.map((one) => h("li", { class: "num" }, one)))),
     h("div", { class: "known" },
       line("Uncertainty", uncertaintyWords(answer.uncertainty), "uncertainty"),
       line("Forecast record, this patient, last 24 h", answer.skill?.words ?? DASH, "skill"),
-      line("Not known to this model", answer.unknowns.join(", "), "unknowns"), provenance(answer)));
+      line("Not known to this model", answer.unknowns.join(", "), "unknowns")),
+    h("div", { class: "foot" }, replay ? null : responseForm(answer), provenance(answer)));
 }
 
 /** The panel of a refused state: codes, sentences, remedies; nothing is suggested. */
@@ -86,5 +87,5 @@ function responseForm(answer) {
     }
   };
   return h("div", { class: "respond" }, h("div", { class: "row" }, buttons),
-    h("div", { class: "row" }, h("label", { for: "reason", class: "unseen" }, "Reason (needed to disagree)"), reason), told);
+    h("div", { class: "row reason" }, h("label", { for: "reason", class: "unseen" }, "Reason (needed to disagree)"), reason), told);
 }

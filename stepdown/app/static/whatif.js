@@ -1,14 +1,14 @@
 // The what-if screen of a recorded patient: ask, check that the answer is to the question, draw.
 
 import { get, getWhenReady, patientPath } from "./api.js";
-import { announce, chip, clip, h } from "./dom.js";
+import { announce, clip, clock, h } from "./dom.js";
 import { watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastHours, renderAnswer } from "./whatif_view.js";
 
 const OLDEST = 15; // min; the server may be stricter
-const PRESETS = { paper: "Paper (MAP 60)", map65: "MAP 65", site: "Site" };
+const PRESETS = { paper: "paper, MAP 60 mmHg", map65: "MAP 65 mmHg", site: "site" };
 
 let kept = { patient: null, p: null }; // the level that was looked at last
 
@@ -103,13 +103,13 @@ function horizonLinks(context) {
   const now = horizonOf(context.query);
   return h("div", { class: "horizon", role: "group", "aria-label": "Horizon" }, [1, 6].map((hours) =>
     h("a", { class: "button", href: addressOf(context.patient, "whatif", { ...others, h: hours }), "data-testid": `horizon-${hours}`,
-      "aria-current": hours === now ? "true" : null }, `${hours} h ahead`)));
+      "aria-label": `${hours} h ahead`, "aria-current": hours === now ? "true" : null }, `${hours} h`)));
 }
 
 function limitsLink(limits, context) {
   const asked = context.query.get("limits");
   const name = asked in PRESETS ? asked : limits.preset;
-  return h("a", { class: "button", href: "/limits", "data-testid": "limits-preset" }, chip("info", "⎯", `limits: ${PRESETS[name] ?? name}`));
+  return h("a", { class: "button", href: "/limits", "data-testid": "limits-preset" }, `Limits: ${PRESETS[name] ?? name}`);
 }
 
 /** A kept answer, computed again by the server, on the same screen. */
@@ -122,10 +122,10 @@ export async function showReplay({ main, signal }, number) {
   main.replaceChildren(h("div", { class: "patient-bar", "data-testid": "patient-header" },
     h("h1", { "data-testid": "patient-id" }, clip(answer.source?.patient ?? "a moment described by hand")),
     h("p", { class: "facts" }, h("span", { "data-testid": "replayed" }, `Replay of audit entry ${String(number).padStart(6, "0")}: the same bytes.`),
-      h("span", {}, answer.pump?.label ?? "pump not known"), h("time", { datetime: answer.at, "data-testid": "moment" }, answer.at)),
+      h("span", {}, answer.pump?.label ?? "pump not known"), h("time", { datetime: answer.at, "data-testid": "moment" }, clock(answer.at))),
     h("a", { class: "button", href: "/audit" }, "Back to the audit")), host);
   renderAnswer(host, { answer, past: pastOfRequest(answer, entry.body?.request), replay: true });
-  announce(`Entry ${number} was computed again: the same bytes.`);
+  if (answer.status === "ok") announce(`Entry ${number} was computed again: the same bytes.`);
 }
 
 function pastOfRequest(answer, request) {

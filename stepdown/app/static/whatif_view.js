@@ -90,7 +90,7 @@ function absentLevels(answer) {
   return found.map((one) => h("p", { class: "note", "data-testid": `plevel-${one.p}-reason` }, one.refusals[0].sentence));
 }
 
-const KEY = [["key-measured", "measured"], ["key-median", "median"], ["key-50", "50 % band"], ["key-90", "90 % band"], ["key-carry", "carry-forward"], ["key-limit", "limit"]];
+const KEY = [["key-measured", "measured"], ["key-median", "median"], ["key-50", "50 %"], ["key-90", "90 % band"], ["key-carry", "carry-forward"], ["key-limit", "limit"]];
 
 function legend() {
   return h("ul", { class: "legend", "aria-label": "Lines of the charts" }, KEY.map(([name, words]) => h("li", {}, h("i", { class: name, "aria-hidden": "true" }), words)));

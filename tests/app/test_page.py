@@ -1,0 +1,105 @@
+"""The page without a browser: local assets only, no inline code, no words that it must not say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import stepdown.app
+from stepdown.app.refusals import CODES
+from stepdown.app.security import HEADERS
+from stepdown.app.server import BANNER
+
+STATIC = Path(stepdown.app.__file__).parent / "static"
+SCRIPTS = sorted(STATIC.glob("*.js"))
+STYLES = sorted(STATIC.glob("*.css"))
+PAGE = (STATIC / "index.html").read_text()
+LINE = re.compile(r"(?<!:)//.*$|/\*.*?\*/", re.MULTILINE | re.DOTALL)
+
+
+def _code(path: Path) -> str:
+    return LINE.sub("", path.read_text())
+
+
+def test_banner_stands_in_the_page_itself():
+    found = re.search(r'data-testid="research-banner"[^>]*>\s*<span>([^<]+)</span>', PAGE)
+    assert found is not None
+    assert found.group(1) == BANNER
+
+
+def test_page_obeys_its_own_policy():
+    assert "'unsafe-inline'" not in HEADERS["content-security-policy"]
+    assert re.findall(r"<style|\sstyle=|\son[a-z]+=", PAGE) == []
+    assert re.findall(r"<script(?![^>]*\bsrc=)", PAGE) == []
+
+
+def test_every_asset_is_local_and_there():
+    asked = re.findall(r'(?:src|href)="(/static/[^"]+)"', PAGE)
+    assert len(asked) >= 3
+    for path in asked:
+        assert (STATIC / path.removeprefix("/static/")).is_file(), path
+    for path in [*SCRIPTS, *STYLES]:
+        text = _code(path).replace("http://www.w3.org/2000/svg", "")
+        assert re.findall(r"https?://|@import|url\((?!#)", text) == [], path.name
+
+
+def test_modules_import_what_others_export():
+    exported = {
+        path.name: set(
+            re.findall(r"export (?:async )?(?:function|const|class) (\w+)", path.read_text())
+        )
+        for path in SCRIPTS
+    }
+    for path in SCRIPTS:
+        for names, source in re.findall(r'import \{([^}]+)\} from "\./([^"]+)"', path.read_text()):
+            wanted = {name.strip() for name in names.split(",")}
+            assert wanted <= exported[source], (path.name, source)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_insert_text_only_and_stay_small(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 300
+    unsafe = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+    assert re.findall(unsafe, text) == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_words_that_are_not_ours(path):
+    code = _code(path).lower()
+    for word in ("alarm", "success", "confidence"):
+        assert word not in code
+
+
+def test_no_text_is_smaller_than_14_px():
+    for path in STYLES:
+        sizes = [float(x) for x in re.findall(r"font-size:\s*([\d.]+)px", path.read_text())]
+        assert min(sizes, default=14) >= 14, path.name
+        relative = [float(x) for x in re.findall(r"font-size:\s*([\d.]+)rem", path.read_text())]
+        assert min(relative, default=1) >= 1, path.name  # of 15 px
+
+
+def test_stale_answers_are_refused_in_the_words_of_the_server():
+    wanted = CODES["R01"].sentence.replace("15", "${oldest}")
+    assert f"`{wanted}`" in (STATIC / "whatif.js").read_text()
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colors_can_be_read_in_both_themes():
+    themes = re.findall(r":root \{(.*?)\}", (STATIC / "style.css").read_text(), re.DOTALL)[:2]
+    for theme in themes:
+        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
+        for name in ("text", "muted", "map", "hr", "pulsatility", "lvedp", "flow", "limit", "link"):
+            for ground in ("ground", "panel"):
+                assert _contrast(colors[name], colors[ground]) >= 4.5, (name, ground)
+        assert _contrast(colors["band"], colors["panel"]) >= 3.0
