@@ -76,7 +76,7 @@ function timeTicks(spec, at) {
   const words = (minute) => minute === 0 ? "now" : step < 60 ? `${minute > 0 ? "+" : "−"}${Math.abs(minute)} min`
     : `${minute > 0 ? "+" : "−"}${Math.abs(minute) / 60} h`;
   return found.map((minute) => s("text", {
-    x: at.px(minute), y: at.y[0] + 16, "text-anchor": "middle",
+    x: at.px(minute), y: at.y[0] + 17, "text-anchor": minute === from ? "start" : "middle",
   }, words(minute)));
 }
 
@@ -147,9 +147,8 @@ function beyond(spec, at) {
   const [low, high] = SIGNALS[spec.name].axis;
   const q = spec.quantiles;
   const all = [...spec.past.values, ...(q ? [...q.q05, ...q.q95] : [])].filter((v) => typeof v === "number");
-  const words = [all.some((v) => v > high) ? "▲ above axis" : "", all.some((v) => v < low) ? "▼ below axis" : ""];
-  const told = words.filter(Boolean).join(" ");
-  return told ? s("text", { class: "beyond", x: at.x[1], y: 16, "text-anchor": "end" }, told) : null;
+  const note = (words, y) => s("text", { class: "beyond", x: at.x[0] + 4, y }, words);
+  return [all.some((v) => v > high) ? note("▲ above axis", at.y[1] + 13) : null, all.some((v) => v < low) ? note("▼ below axis", at.y[0] - 4) : null];
 }
 
 function steps(spec, at, height) {
@@ -173,7 +172,7 @@ function steps(spec, at, height) {
   const shown = labels.filter(([x], i) => i === 0 || x - labels[i - 1][0] > 34);
   const ahead = typeof candidate === "number" && spec.span[1] > 0
     ? [s("path", { class: "steps ahead", d: `M${at.px(0)} ${y(candidate)}H${at.x[1]}` }),
-      s("text", { class: "step-label", x: at.x[1] + 3, y: Math.max(y(candidate) + 5, top + 10) }, `P-${candidate}`)] : null;
+      s("text", { class: "step-label", x: at.x[1] + 3, y: Math.min(Math.max(y(candidate) + 5, top + 10), height - 3) }, `P-${candidate}`)] : null;
   return s("g", {}, s("text", { class: "step-label", x: at.x[0] - 5, y: bottom - 6, "text-anchor": "end" }, "P"),
     s("path", { class: "steps", d: path }),
     shown.map(([x, p]) => s("text", { class: "step-label", x: x + 3, y: y(p) > top + 13 ? y(p) - 3 : y(p) + 15 }, `P-${p}`)), ahead);

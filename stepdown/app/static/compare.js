@@ -43,7 +43,7 @@ function pCell(candidate) {
 /** The table; refused levels have no numbers of a forecast. */
 export function comparePanel(answer, selected) {
   const limits = answer.limits ?? {};
-  const head = ["P", `MAP<${num(limits.map_low)}`, `puls<${num(limits.pulsatility_low)}`, "HR out", "data", "p"];
+  const head = ["P", `MAP<${num(limits.map_low)}`, `puls<${num(limits.pulsatility_low)}`, "HR", "data", "p"];
   const rows = answer.candidates.map((one) => row(answer, one, selected));
   const made = table("Compare, next 6 h", head, rows.map((one) => ({ class: one.class, cells: one.cells.filter(Boolean) })), { class: "compare", "data-testid": "compare" });
   [...made.querySelectorAll("tbody tr")].forEach((line, i) => {
@@ -52,7 +52,7 @@ export function comparePanel(answer, selected) {
   });
   const units = [`simulated courses below MAP ${num(limits.map_low)} mmHg`, `simulated courses below pulsatility ${num(limits.pulsatility_low)} mmHg`];
   [...made.querySelectorAll("thead th")].slice(1, 3).forEach((one, i) => one.setAttribute("aria-label", units[i]));
-  return [made, h("p", { class: "note" }, "n/20: simulated courses · data: similar hours · p: conformal p-value · ✓ acceptable · * least support")];
+  return [made, h("p", { class: "note" }, "n/20 simulated courses · data: similar hours · p: conformal p · ✓ acceptable · * least support")];
 }
 
 /** What happened next in the nearest recorded hours at this level. */

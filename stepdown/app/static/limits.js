@@ -5,9 +5,9 @@ import { DASH, h, num, table } from "./dom.js";
 
 const FIELDS = [["map_low", "MAP above", "mmHg"], ["map_high", "MAP below", "mmHg"], ["hr_low", "HR above", "/min"], ["hr_high", "HR below", "/min"],
   ["pulsatility_low", "Pulsatility above", "mmHg"], ["pulsatility_high", "Pulsatility below", "mmHg"]];
-const GATES = { oldest: ["Oldest newest sample (R01)", "min"], missing: ["Missing share of the hour (R02)", "of the hour"], flat: ["Standing still (R03)", "min"],
-  unlike_state: ["p-value of the state (R09)", "(a share)"], unlike_level: ["p-value of the level (R10)", "(a share)"], support: ["Similar patient-hours (R10)", "h"],
-  disagreement: ["Variance between members (R11)", "of the variance"], risk: ["Courses that may cross a limit", "of the courses"] };
+const GATES = { oldest: ["Oldest newest sample (R01)", "min"], missing: ["Missing share of the hour (R02)", "% of the hour"], flat: ["Standing still (R03)", "min"],
+  unlike_state: ["p-value of the state (R09)", "%"], unlike_level: ["p-value of the level (R10)", "%"], support: ["Similar patient-hours (R10)", "h"],
+  disagreement: ["Variance between members (R11)", "% of the variance"], risk: ["Courses that may cross a limit", "% of the courses"] };
 
 /** Draw the limits and the form that changes them. */
 export async function showLimits({ main, signal }) {
@@ -62,7 +62,7 @@ function presets(found) {
 }
 
 function gates(found) {
-  const rows = Object.entries(found.gates).map(([name, x]) => [GATES[name]?.[0] ?? name, `${x} ${GATES[name]?.[1] ?? ""}`.trim()]);
+  const rows = Object.entries(found.gates).map(([name, x]) => [GATES[name]?.[0] ?? name, `${num(GATES[name]?.[1].startsWith("%") ? 100 * x : x)} ${GATES[name]?.[1] ?? ""}`.trim()]);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Thresholds" },
     table("Thresholds of the refusals; hard gates cannot be changed", ["Threshold", "Value"], rows, { class: "list" }));
 }

@@ -18,10 +18,9 @@ function tile(name, one) {
     + (one?.inside === false ? ", outside the limits in the last hour" : "")
     + (typeof one?.trend === "number" ? `, change over the hour ${withUnit(one.trend, name, unit)}` : "");
   return h("div", { class: `tile signal-${name}`, role: "group", "aria-label": spoken, "data-testid": `now-${name}` },
-    h("span", { class: "name" }, known.short, one?.inside === false ? chip("outside", "■", "outside") : null),
+    h("span", { class: "name" }, name === "pulsatility" ? "Puls." : known.short, one?.inside === false ? chip("outside", "■", "outside") : null),
     h("span", { class: "big num" }, h("span", { "data-testid": `now-${name}-value` }, num(value, known.digits)), h("small", {}, ` ${unit}`)),
-    h("span", { class: "more num" }, small.join(" · ")),
-    one?.converted ? chip("info", "⇄", `converted from ${one.converted}`, `converted-${name}`) : null);
+    h("span", { class: "more num" }, one?.converted ? h("span", { "data-testid": `converted-${name}` }, `converted from ${one.converted}`) : small.join(" · ")));
 }
 
 /** The panel; it stays on screen whatever is refused. */

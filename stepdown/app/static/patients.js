@@ -33,11 +33,11 @@ function content(patients, phase) {
     qualityChip(one.quality),
     one.pump_label ?? DASH,
     typeof one.p_now === "number" ? `P-${one.p_now}` : DASH,
-    `${num(one.hours_on_support, 1)} h`,
-    typeof one.age_min === "number" ? `${num(one.age_min)} min` : DASH,
+    `${num(one.hours_on_support, 1)} h on support`,
+    typeof one.age_min === "number" ? `${num(one.age_min)} min old` : DASH,
     h("a", { class: "button", href: addressOf(one.patient, "trends"), "aria-label": `Trends of ${clip(one.patient)}` }, "Trends"),
   ]);
-  const head = ["Patient", "Review", "Signal", "Pump", "Level", "On support", "Age of newest", "More"];
+  const head = ["Patient", "Review", "Signal", "Pump", "Level", "Time", "Newest sample", "More"];
   return [...found, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Patients" },
     table(`${patients.length} patients`, head, rows, { class: "list", "data-testid": "patients" }))];
 }

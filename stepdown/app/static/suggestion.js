@@ -10,20 +10,24 @@ function listed(levels) {
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
 }
 
+/** Nothing is suggested, and what is acceptable is no step down. */
+function holding(answer) {
+  return answer.suggested === null && answer.acceptable.every((p) => p >= answer.p_now);
+}
+
 function headline(answer) {
   const least = answer.candidates.find((one) => one.p === answer.suggested);
   const where = least?.label.split(", ").slice(1).join(", ");
-  const found = [h("p", { class: "headline", "data-testid": "acceptable" },
-    answer.acceptable.length ? `Acceptable: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
-  found.push(h("p", { "data-testid": "suggested" }, least ? `Smallest support among them: P-${least.p} (${where}).` : "Nothing is suggested."));
-  if (answer.policy) found.push(h("p", { class: "note", "data-testid": "policy" }, answer.policy.words));
+  const found = [h("p", { class: "headline num", "data-testid": "acceptable" },
+    answer.acceptable.length ? `Acceptable${holding(answer) ? ", to hold or with more support" : ""}: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
+  found.push(h("p", { class: "num", "data-testid": "suggested" }, least ? `Smallest support among them: P-${least.p} (${where}).` : "Nothing is suggested."));
   return found;
 }
 
 function uncertaintyWords(one) {
   if (!one || typeof one.patient !== "number") return null;
   const signal = typeof one.signal === "number" ? `, signal ${share(one.signal)}` : "";
-  return `within the model's draws ${share(one.patient)}, between models ${share(one.data)}${signal} (first ${one.hours ?? 1} h)`;
+  return `within the model's draws ${share(one.patient)}, between models ${share(one.data)}${signal}`;
 }
 
 function line(name, words, testid) {
@@ -33,8 +37,9 @@ function line(name, words, testid) {
 /** The panel of an answer that is not refused. */
 export function suggestionPanel(answer, replay) {
   return h("section", { class: "panel suggestion", "aria-labelledby": "suggestion-title", "data-testid": "suggestion" },
-    h("div", {}, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer)),
-    h("div", {}, h("h3", {}, "Why"), h("ul", { "data-testid": "reasons" }, answer.reasons.map((one) => h("li", { class: "num" }, one)))),
+    h("div", { class: "said" }, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer)),
+    h("ul", { "data-testid": "reasons", "aria-label": "Why" }, answer.reasons.map((one, i) => h("li", { class: "num" }, i ? null : h("b", {}, "Why: "), one)),
+      answer.policy ? h("li", { class: "note", "data-testid": "policy" }, answer.policy.words) : null),
     h("div", { class: "known" },
       line("Uncertainty", uncertaintyWords(answer.uncertainty), "uncertainty"),
       line("Forecast record, this patient, last 24 h", answer.skill?.words ?? DASH, "skill"),

@@ -40,14 +40,14 @@ function chartSpec(view, name, candidate, refused) {
     quantiles: refused ? null : candidate?.quantiles?.[name] ?? null,
     carry: refused ? null : candidate?.carry_forward?.[name] ?? null,
     low: LIMITED[name] ? limits[`${name}_low`] : null, high: LIMITED[name] ? limits[`${name}_high`] : null,
-    steps: name === "map" ? { minutes: past.minutes, levels: past.levels, candidate: answer.status === "refused" ? null : candidate?.p } : null,
+    steps: name === "map" ? { minutes: past.minutes, levels: past.levels, candidate: refused ? null : candidate?.p } : null,
   };
 }
 
 /** The hatched box in place of a forecast. */
 function refusalBox(name, refusal, whole) {
   const code = refusal.code ? `${refusal.code} · ` : "";
-  const words = whole || refusal.code === "R12" || !refusal.code ? refusal.sentence : "No forecast is shown.";
+  const words = whole || refusal.code === "R12" || !refusal.code ? refusal.sentence : "no forecast";
   return h("div", { class: "hatched refusal-box", "data-testid": `refused-${name}`, "data-code": refusal.code },
     h("p", { class: "plate" }, h("b", {}, code), words, whole && refusal.remedy ? h("span", { class: "remedy" }, ` ${refusal.remedy}`) : null));
 }
@@ -108,15 +108,15 @@ export function renderAnswer(host, view) {
     const candidate = answer.candidates.find((one) => one.p === p);
     charts.forEach((one) => one.update(candidate));
     note.textContent = candidateNote(answer, candidate);
-    right.replaceChildren(...comparePanel(answer, p), evidencePanel(answer.status === "refused" ? null : candidate));
+    right.replaceChildren(...comparePanel(answer, p), evidencePanel(answer.status === "refused" ? null : candidate), ...qualityNote(answer));
     view.onSelect?.(p);
   };
   const levels = levelGroup(answer, selected, choose);
   const middle = h("section", { class: "panel charts", "aria-labelledby": "charts-title" },
     h("div", { class: "charts-head" }, h("h2", { id: "charts-title" }, "Candidate P-level"), legend()),
-    levels.group, absentLevels(answer), note, h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
+    levels.group, h("div", { class: "notes" }, note, absentLevels(answer)), h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
   const last = answer.status === "refused" ? refusalPanel(answer) : suggestionPanel(answer, view.replay);
-  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer), middle, right, last, qualityNote(answer)));
+  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer), middle, right, last));
   choose(selected);
   const codes = answer.refusals.map((one) => `${one.code}: ${one.sentence} ${one.remedy}`);
   announce(answer.status === "refused" ? `Refused. ${codes.join(" ")}` : "");
@@ -125,11 +125,15 @@ export function renderAnswer(host, view) {
 function qualityNote(answer) {
   const quality = answer.quality;
   const told = [];
-  if (quality?.carried_over?.length) told.push(`Carried over for the model: ${quality.carried_over.map(labelOf).join(", ")}.`);
-  for (const [name, part] of Object.entries(quality?.missing ?? {})) told.push(`${labelOf(name)}: ${num(100 * part)} % of the hour missing.`);
-  return told.length ? h("p", { class: "note quality-note" }, told.join(" ")) : null;
+  const both = quality?.carried_over?.length && Object.keys(quality.missing).sort().join() === [...quality.carried_over].sort().join();
+  if (quality?.carried_over?.length && !both) told.push(`Carried over for the model: ${namesOf(quality.carried_over)}.`);
+  const shares = Object.entries(quality?.missing ?? {});
+  for (const part of new Set(shares.map(([, one]) => one))) {
+    told.push(`${num(100 * part)} % of the last hour missing${both ? ", carried over for the model" : ""}: ${namesOf(shares.filter(([, one]) => one === part).map(([name]) => name))}.`);
+  }
+  return told.length ? [h("p", { class: "note quality-note", "data-testid": "quality-note" }, told.join(" "))] : [];
 }
 
-function labelOf(name) {
-  return SIGNALS[name]?.short ?? name;
+function namesOf(names) {
+  return names.length > 3 ? `${names.length} signals` : names.map((name) => SIGNALS[name]?.short ?? name).join(", ");
 }
