@@ -6,24 +6,23 @@ Kept as plain arrays, so that a machine with JAX alone can go on from here.
 import functools
 import json
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import Content, arrays_from_bytes
 from stepdown.experiment.jobs import ARRAYS, INFO, arrays_and_info
 from stepdown.handover import Cohort, Transitions
-from stepdown.patients.bedside import admit
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.population import World
 from stepdown.problem.hours import HoursConfig, make_transitions
+from stepdown.records.latents import arrays_to_latents, latents_to_arrays
 from stepdown.records.split import split_patients
 
+TRUTH = "truth."  # begins the names of what no bedside knows
 SPLIT = 7  # seed of the split, as in every command
 SLIDING = HoursConfig(stride=30.0)  # hours that a twin is fitted to
 
@@ -49,7 +48,8 @@ def simulate_patients(config: CohortConfig, seed: int) -> dict[str, Content]:
     """Simulate a cohort, exactly as `stepdown simulate` does, and keep its truth."""
     with on_cpu():
         cohort, latents = simulate_cohort(config, key=jr.split(jr.key(seed), 3)[0])
-    return _to_files(cohort, _latents_to_arrays(latents))
+    truth = {f"{TRUTH}{name}": x for name, x in latents_to_arrays(latents).items()}
+    return _to_files(cohort, truth)
 
 
 def import_patients(path: Path) -> dict[str, Content]:
@@ -88,38 +88,11 @@ def read_hours(folder: Path, fingerprint: str) -> Hours:
 def read_truth(folder: Path, config: CohortConfig) -> Truth:
     """The cohort with its truth. For judging only: never fit or choose with it."""
     saved = arrays_from_bytes((folder / ARRAYS).read_bytes())
-    world = world_of(config)
-    like = eqx.filter_eval_shape(_one_patient, world, jr.key(0))
-    flat, structure = jax.tree_util.tree_flatten_with_path(like)
-    leaves = [_leaf(saved[f"truth.{_name(path)}"], leaf) for path, leaf in flat]
-    return Truth(read_patients(folder), jax.tree.unflatten(structure, leaves), world)
+    truth = {name[len(TRUTH) :]: x for name, x in saved.items() if name.startswith(TRUTH)}
+    latents = arrays_to_latents(truth, config, str(folder / ARRAYS))
+    return Truth(read_patients(folder), latents, world_of(config))
 
 
 def on_cpu():
     """Many small steps are faster there, even beside a GPU."""
     return jax.default_device(jax.devices("cpu")[0])
-
-
-def _latents_to_arrays(latents: Latents) -> dict[str, np.ndarray]:
-    flat, _ = jax.tree_util.tree_flatten_with_path(latents)
-    return {
-        f"truth.{_name(path)}": np.asarray(jr.key_data(x) if _is_key(x) else x) for path, x in flat
-    }
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def _one_patient(world: World, key: PRNGKeyArray) -> Latents:
-    """What the truth is made of; only the structure is of interest."""
-    patient = admit(world, key=key)
-    return Latents(patient, patient.course, patient.memory, key[None], jnp.zeros(1, int))
-
-
-def _leaf(saved: np.ndarray, like: Any) -> jax.Array:
-    return jr.wrap_key_data(jnp.asarray(saved)) if _is_key(like) else jnp.asarray(saved)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -10,16 +10,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import polars as pl
 import safetensors.numpy
-from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import (
     CONFIG,
@@ -29,10 +24,10 @@ from stepdown.artifacts import (
     load_config,
 )
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import World, admit
-from stepdown.patients.cohort import CohortConfig, Latents, world_of
+from stepdown.patients.cohort import CohortConfig, Latents
 from stepdown.patients.faults import Fault
 from stepdown.patients.sensors import Recording
+from stepdown.records.latents import arrays_to_latents, latents_to_arrays
 from stepdown.signals import HIGHEST, LOWEST, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS
 
 KIND = "cohort"
@@ -51,7 +46,6 @@ WAVEFORM: dict[str, type[pl.DataType]] = {
     "speed": pl.Float32,
     "current": pl.Float32,
 }
-Leaf = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 _LONGEST = 100 * 24 * 60.0  # min; more is a calendar date or another unit
 
 
@@ -110,45 +104,14 @@ def check_table(table: pl.DataFrame, path: Path) -> None:
 
 def latents_to_bytes(latents: Latents) -> bytes:
     """Every array of the truth under its path in the tree, in safetensors form."""
-    names, leaves, _ = _named(latents)
-    arrays = [jr.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-    plain = {name: np.asarray(x, order="C") for name, x in zip(names, arrays, strict=True)}
-    return safetensors.numpy.save(plain, {"use": JUDGING_ONLY})
+    return safetensors.numpy.save(latents_to_arrays(latents), {"use": JUDGING_ONLY})
 
 
 def read_latents(folder: Path) -> Latents:
     """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
     config = load_config(folder, CohortConfig, kind=KIND)
     saved = arrays_from_bytes((folder / LATENTS).read_bytes())
-    like = eqx.filter_eval_shape(_one_patient, world_of(config), jr.key(0))
-    names, leaves, structure = _named(like)
-    if odd := sorted(set(names) ^ set(saved)):
-        raise ArtifactError(
-            f"{folder / LATENTS}: expected the latent state of this version, "
-            f"{odd[0]} does not fit; simulate the cohort again."
-        )
-    found = [_leaf(saved[name], leaf) for name, leaf in zip(names, leaves, strict=True)]
-    return jax.tree.unflatten(structure, found)
-
-
-def _one_patient(world: World, key: PRNGKeyArray) -> Latents:
-    """What latents are made of; only the structure is of interest."""
-    patient = admit(world, key=key)
-    return Latents(patient, patient.course, patient.memory, key[None], jnp.zeros(1, int))
-
-
-def _leaf(saved: np.ndarray, like: Leaf) -> jax.Array:
-    return jr.wrap_key_data(jnp.asarray(saved)) if _is_key(like) else jnp.asarray(saved)
-
-
-def _is_key(leaf: Leaf) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _named(tree: Latents) -> tuple[list[str], list, Any]:
-    flat, structure = jax.tree_util.tree_flatten_with_path(tree)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
-    return names, [leaf for _, leaf in flat], structure
+    return arrays_to_latents(saved, config, str(folder / LATENTS))
 
 
 def _saved_minutes(folder: Path) -> float:
