@@ -8,10 +8,10 @@ goes on from the folder and writes tables and report.
 import argparse
 from pathlib import Path
 
-from stepdown.experiment.jobs import alone, in_order, run_jobs
+from stepdown.experiment.beside import run_somewhere
+from stepdown.experiment.jobs import alone, in_order
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS
-from stepdown.experiment.scale import run_on_ray
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("stage", help="part of the jobs' names, or all")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ray", help="auto or the address of a Ray cluster: jobs run there")
+    parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     asked = parser.parse_args()
     config = PRESETS[asked.preset]
     jobs = in_order([job for choice in config.cohorts for job in make_plan(config, choice).jobs])
@@ -31,10 +32,7 @@ def main() -> None:
             f"{', '.join(job.name for job in jobs[:5])} and so on."
         )
     with alone(asked.out) as desk:
-        if asked.ray is None:
-            run_jobs(chosen, desk)
-        else:
-            run_on_ray(chosen, desk, asked.ray)
+        run_somewhere(chosen, desk, asked.ray, asked.workers)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Learning and judging: every row of the comparison, five seeds, in the twin and in the truth."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -36,7 +38,7 @@ from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.episodes import Starts
 from stepdown.patients.population import World
 from stepdown.policies.bc import BCConfig, train_bc
-from stepdown.policies.model_based import train_seeds
+from stepdown.policies.model_based import train_model_based
 from stepdown.policies.penalties import (
     DensityPenalty,
     DisagreementPenalty,
@@ -44,11 +46,11 @@ from stepdown.policies.penalties import (
     Unpenalized,
 )
 from stepdown.policies.rules import RULES
+from stepdown.policies.seeds import train_each
 from stepdown.policies.svr import SVRConfig, train_svr
 from stepdown.records.split import split_patients
 from stepdown.report.progress import progress
 from stepdown.report.recipes import Recipe
-from stepdown.training import stack
 
 TEAM, LOOK_AHEAD = "clinicians", "look-ahead"
 FRESH_SEED = 70_000  # added to the seed of a cohort, for patients that nobody has seen
@@ -72,27 +74,28 @@ def make_train_job(
     recipe, keys = settings.recipe, jr.split(jr.key(KEY), settings.seeds)
     with progress(f"training {settings.row}, {source.data}") as watch:
         if isinstance(recipe, BCConfig):
-            runs = [train_bc(hours, select, recipe, key=key) for key in keys]
-            policies, curves = stack([run[0] for run in runs]), _beside(runs)
+            policies, curves = train_bc(hours, select, recipe, key=keys, watch=watch)
         elif isinstance(recipe, SVRConfig):
-            runs = [train_svr(hours, select, recipe, key=key) for key in keys]
-            policies, curves = stack([run[0] for run in runs]), _beside(runs)
+            train = partial(train_svr, hours, select, recipe, watch=_count(settings, watch))
+            policies, curves = train_each(lambda key: train(key=key), keys)
         else:
             assert ensemble is not None
             dynamics = read_ensemble(desk, ensemble)
             penalty = _penalty(desk, settings, dynamics, guardian)
-            epochs = recipe.updates // recipe.rollout_every
-            side_by_side = 1 if jax.default_backend() != "cpu" else settings.seeds
-            done = iter(range(1, epochs * side_by_side + 1))
-            policies, curves = train_seeds(
-                hours,
-                dynamics,
-                penalty,
-                recipe,
-                keys=keys,
-                watch=lambda info: watch(next(done) / (epochs * side_by_side)),
-            )
-    return arrays_and_info(curves, {"row": settings.row}) | save_policies(policies, settings.row)
+            parts = hours, dynamics, penalty, recipe
+            train = partial(train_model_based, *parts, watch=_count(settings, watch))
+            policies, curves = train_each(lambda key: train(key=key), keys)
+    kept = {name: x for name, x in curves.items() if np.ndim(x) > 1}
+    return arrays_and_info(kept, {"row": settings.row}) | save_policies(policies, settings.row)
+
+
+def _count(settings: TrainJob, watch: Callable[[float], None]) -> Callable[[object], None]:
+    """Tell the share of all epochs that are done; on a CPU seeds come in turn."""
+    recipe = settings.recipe
+    every = recipe.report_every if isinstance(recipe, SVRConfig) else recipe.rollout_every
+    runs = 1 if jax.default_backend() != "cpu" else settings.seeds
+    done = itertools.count(1)
+    return lambda info: watch(next(done) * every / (recipe.updates * runs))
 
 
 def _penalty(desk: Desk, settings: TrainJob, ensemble, guardian: Job | None) -> Penalty:
@@ -106,19 +109,6 @@ def _penalty(desk: Desk, settings: TrainJob, ensemble, guardian: Job | None) -> 
         return Unpenalized()
     kinds = {"mopo": SpreadPenalty, "disagreement": DisagreementPenalty}
     return kinds[method](ensemble, weight)
-
-
-def _beside(runs: Sequence[tuple[Policy, Mapping[str, np.ndarray]]]) -> dict[str, np.ndarray]:
-    """Curves of several seeds; a seed that stopped early is filled up with NaN."""
-    longest = max(len(next(iter(info.values()))) for _, info in runs)
-
-    def fill(values: np.ndarray) -> np.ndarray:
-        values = np.asarray(values, np.float32)
-        short = [(0, longest - len(values))] + [(0, 0)] * (values.ndim - 1)
-        return np.pad(values, short, constant_values=np.nan)
-
-    names = [name for name, x in runs[0][1].items() if np.ndim(x) > 0]
-    return {name: np.stack([fill(info[name]) for _, info in runs], axis=1) for name in names}
 
 
 # ── judging ──────────────────────────────────────────────────────────────────────────────────────

@@ -21,11 +21,11 @@ from stepdown.artifacts import (
     require_free,
     write_folder,
 )
-from stepdown.experiment.jobs import Desk, Job, alone, in_order, run_jobs
+from stepdown.experiment.beside import run_somewhere
+from stepdown.experiment.jobs import Desk, Job, alone, in_order
 from stepdown.experiment.plan import Plan, make_plan
 from stepdown.experiment.presets import PRESETS, RunPreset
 from stepdown.experiment.published import REPORT, RESULTS, publish
-from stepdown.experiment.scale import run_on_ray
 from stepdown.experiment.wiring import Imported
 from stepdown.records.files import KIND as COHORT
 
@@ -40,28 +40,36 @@ class RunConfig:
     out: Path  # folder for the results; OUT.jobs beside it keeps what they are made of
     from_cohort: Path | None = None  # imported recordings instead of simulated patients
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
+    workers: int = 1  # processes of this machine that make jobs side by side
 
 
 def run(config: RunConfig) -> None:
     """Run a preset, or go on with it, or show the finished run that the folder already holds."""
+    plans = plans_of(config)
+    jobs = in_order([job for plan in plans for job in plan.jobs])
+    fingerprint = fingerprint_of(config.preset, jobs)
+    if _found(config) != fingerprint:
+        with alone(config.out) as desk:
+            run_somewhere(jobs, desk, config.ray, config.workers)
+            put_in_place(config, plans, desk, fingerprint)
+    show(config.out)
+
+
+def show(out: Path) -> None:
+    """Print the short results of a finished run and where its page is."""
+    sys.stdout.write((out / RESULTS).read_text(encoding="utf-8"))
+    sys.stdout.write(f"\nReport: {out / REPORT}\n")
+
+
+def plans_of(config: RunConfig) -> list[Plan]:
+    """The jobs of every cohort of the run."""
     sizes = PRESETS[config.preset]
     imported = None if config.from_cohort is None else _imported(config.from_cohort)
     choices = sizes.cohorts if imported is None else sizes.cohorts[:1]
-    plans = [make_plan(sizes, choice, imported) for choice in choices]
-    jobs = in_order([job for plan in plans for job in plan.jobs])
-    fingerprint = _fingerprint(config.preset, jobs)
-    if _found(config) != fingerprint:
-        with alone(config.out) as desk:
-            if config.ray is None:
-                run_jobs(jobs, desk)
-            else:
-                run_on_ray(jobs, desk, config.ray)
-            _publish(config, plans, desk, fingerprint)
-    sys.stdout.write((config.out / RESULTS).read_text(encoding="utf-8"))
-    sys.stdout.write(f"\nReport: {config.out / REPORT}\n")
+    return [make_plan(sizes, choice, imported) for choice in choices]
 
 
-def _publish(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: str) -> None:
+def put_in_place(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: str) -> None:
     """Put the results in place of older ones of the same preset, all at once."""
     out = config.out.resolve()
     new, old = out.with_name(f"{out.name}.new"), out.with_name(f"{out.name}.old")
@@ -103,7 +111,7 @@ def _imported(path: Path) -> Imported:
         return Imported(path, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
-def _fingerprint(preset: RunPreset, jobs: list[Job]) -> str:
+def fingerprint_of(preset: RunPreset, jobs: list[Job]) -> str:
     """Everything that the results depend on, the sources of the report included."""
     drawn = Job("report", PRESETS[preset], ("report", "experiment", "evaluation"), lambda desk: {})
     known = [drawn.fingerprint, *(job.fingerprint for job in jobs)]

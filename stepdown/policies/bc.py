@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from stepdown.handover import Transitions, require_role
 from stepdown.policies.networks import (
@@ -21,10 +21,11 @@ from stepdown.policies.networks import (
     level_index,
     make_network,
 )
+from stepdown.policies.seeds import fold_seeds, split_seeds
 from stepdown.policies.usable import check_hours
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import LEVELS, NAMES
-from stepdown.training import FitConfig, fit, member, stack
+from stepdown.training import FitConfig, fit, stack
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,23 @@ def train_bc(
     select: Transitions,
     config: BCConfig = BCConfig(),  # noqa: B008 (frozen)
     *,
-    key: PRNGKeyArray,
+    key: Key[Array, "*seeds"],
     watch: Callable[[float], None] = lambda share: None,
 ) -> tuple[LearnedPolicy, dict[str, np.ndarray]]:
-    """Clone the recorded decisions; `info` holds the cross-entropies per epoch, in nats."""
-    k_start, k_fit = jax.random.split(key)
+    """Clone the recorded decisions; `info` holds the cross-entropies per epoch, in nats.
+
+    A key with an axis clones once per key, side by side.
+    """
+    k_start, k_fit = split_seeds(key if key.ndim else key[None])
     scaler = check_pair(hours, select)
     sizes = (feature_count(scaler, hours.state.shape[1]), *config.widths, len(LEVELS))
-    network = make_network(sizes, last=0.1, key=k_start)
+    networks = stack([make_network(sizes, last=0.1, key=k) for k in k_start])
     rows = decision_rows(hours, scaler), decision_rows(select, scaler)
-    best, info = fit(stack([network]), _loss, rows, config.fit, key=k_fit, watch=watch)
-    return LearnedPolicy(scaler, member(best, 0)), {
-        name: values[..., 0] for name, values in info.items()
-    }
+    best, info = fit(networks, _loss, rows, config.fit, key=fold_seeds(k_fit, 0), watch=watch)
+    policies = jax.vmap(lambda network: LearnedPolicy(scaler, network))(best)
+    if key.ndim:
+        return policies, info
+    return jax.tree.map(lambda x: x[0], policies), {name: x[..., 0] for name, x in info.items()}
 
 
 def check_pair(hours: Transitions, select: Transitions) -> Scaler:

@@ -38,7 +38,7 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
-from stepdown.policies.seeds import fold_seeds, split_seeds, to_policy, updates_per_call
+from stepdown.policies.seeds import Info, fold_seeds, split_seeds, to_policy, updates_per_call
 from stepdown.policies.usable import check_dynamics, check_hours
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVELS
@@ -49,8 +49,6 @@ NUMBERS = (  # reported per epoch, of rollouts and of updates; beside them the s
     *("reward", "penalty", "uncertainty"),
     *("critic_loss", "entropy", "value", "temperature"),
 )
-
-Info = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -142,26 +140,6 @@ def train_model_based(
         watch(info)
     joined = {name: np.stack([info[name] for info in curves]) for name in curves[0]}
     return finish(training, setting), joined
-
-
-def train_seeds(
-    hours: Transitions,
-    dynamics: Dynamics,
-    penalty: Penalty,
-    config: ModelBasedConfig = OURS,
-    *,
-    keys: Key[Array, " seeds"],
-    watch: Callable[[Info], None] = lambda info: None,
-) -> tuple[Policy, Info]:
-    """One policy per key; side by side on a GPU, in turn on a CPU. Curves are (epochs, seeds)."""
-    if jax.default_backend() != "cpu":
-        return train_model_based(hours, dynamics, penalty, config, key=keys, watch=watch)
-    runs = [
-        train_model_based(hours, dynamics, penalty, config, key=key, watch=watch) for key in keys
-    ]
-    policies = jax.tree.map(lambda *xs: jnp.stack(xs), *[policy for policy, _ in runs])
-    curves = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *[info for _, info in runs])
-    return policies, curves
 
 
 def prepare(

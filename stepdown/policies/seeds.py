@@ -3,8 +3,12 @@
 A key or a learner with a leading axis stands for several seeds side by side.
 """
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Key
 
 from stepdown.handover import Policy
@@ -14,6 +18,9 @@ from stepdown.policies.rows import View
 from stepdown.policies.sac import Learner
 
 CHUNK = 250  # updates in one call on a CPU: one or two seconds
+
+Info = dict[str, np.ndarray]
+Train = Callable[[Key[Array, "*seeds"]], tuple[Policy, Info]]
 
 
 def fold_seeds(key: Key[Array, "*seeds"], number: int) -> Key[Array, "*seeds"]:
@@ -32,6 +39,16 @@ def updates_per_call(every: int) -> int:
     if jax.default_backend() != "cpu":
         return every
     return next(size for size in range(min(CHUNK, every), 0, -1) if every % size == 0)
+
+
+def train_each(train: Train, keys: Key[Array, " seeds"]) -> tuple[Policy, Info]:
+    """One policy per key; side by side on a GPU, in turn on a CPU. Curves are (epochs, seeds)."""
+    if jax.default_backend() != "cpu":
+        return train(keys)
+    runs = [train(key) for key in keys]
+    policies = jax.tree.map(lambda *xs: jnp.stack(xs), *[policy for policy, _ in runs])
+    curves = jax.tree.map(lambda *xs: np.stack(xs, axis=1), *[info for _, info in runs])
+    return policies, curves
 
 
 def to_policy(learner: Learner, view: View) -> Policy:

@@ -13,14 +13,14 @@ in a table is a difference in the idea. The loop comes in the pieces of model_ba
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key
 
 from stepdown.handover import Policy, Transitions
 from stepdown.policies.bc import BCConfig, check_pair, train_bc
@@ -36,12 +36,10 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
-from stepdown.policies.seeds import fold_seeds, to_policy, updates_per_call
+from stepdown.policies.seeds import Info, fold_seeds, split_seeds, to_policy, updates_per_call
 from stepdown.problem.clinical import PAPER, ClinicalConfig
 
 NUMBERS = ("critic_loss", "entropy", "value", "temperature")
-
-Info = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class SVRConfig:
 class SupportTerm(eqx.Module):
     """The regularization, as `sac.update` takes it."""
 
-    behavior: Network  # log-weights of the levels, from features
+    behavior: Network  # log-weights of the levels, from features; leads with the seeds, if any
     threshold: Float[Array, ""]  # of the behavior's probability
     worst: Float[Array, ""]  # Q_min
     weight: Float[Array, ""]
@@ -131,11 +129,11 @@ def train_svr(
     select: Transitions,
     config: SVRConfig = SVRConfig(),  # noqa: B008 (frozen)
     *,
-    key: PRNGKeyArray,
+    key: Key[Array, "*seeds"],
     watch: Callable[[Info], None] = lambda info: None,
 ) -> tuple[Policy, Info]:
-    """Clone the behavior, then train a policy; `info` holds a row per epoch."""
-    k_behavior, k_train = jr.split(key)
+    """Clone the behavior, then train a policy (or one per key); `info` holds a row per epoch."""
+    k_behavior, k_train = split_seeds(key)
     behavior, _ = train_bc(hours, select, config.behavior, key=k_behavior)
     setting = prepare(hours, select, behavior, config)
     training, done, curves = begin(setting, key=k_train), 0, []
@@ -154,14 +152,14 @@ def prepare(
     """Check the records and lay them out for the device."""
     scaler = check_pair(hours, select)
     inputs = feature_count(scaler, hours.state.shape[1])
-    known = behavior.scaler.present, behavior.network.weights[0].shape[0]
+    known = behavior.scaler.present, behavior.network.weights[0].shape[-2]
     if known != (scaler.present, inputs):
         raise ValueError(
             "expected a behavior policy of the same signals and samples, got another. "
             "Clone the same records."
         )
     shaping = make_shaping(config.jump_weight, config.weaning_weight)
-    view = View(behavior.scaler, shaping, config.constrained, config.clinical)
+    view = View(scaler, shaping, config.constrained, config.clinical)
     recorded = recorded_rows(hours, view)
     worst = jnp.min(unpack(recorded).reward) / (1.0 - config.sac.discount)
     numbers = (jnp.asarray(x, jnp.float32) for x in (config.support, worst, config.weight))
@@ -210,13 +208,14 @@ def _improve(fixed, training: Training, count: int) -> Training:
     setting, key, first = fixed
     sizes, rows = setting.sizes, len(setting.recorded)
 
-    def one(training, key):
+    def one(training, key, behavior):
+        term = replace(setting.term, behavior=behavior)
         table: Int[Array, "updates batch"] = jr.randint(key, (sizes.every, sizes.batch), 0, rows)
         chosen = jax.lax.dynamic_slice_in_dim(table, first, count)
 
         def step(learner, index):
             batch = unpack(setting.recorded[index])
-            return update(learner, batch, setting.rates, setting.term)
+            return update(learner, batch, setting.rates, term)
 
         learner, infos = jax.lax.scan(step, training.learner, chosen)
         kept = first > 0  # an epoch begins with an empty tally
@@ -226,4 +225,5 @@ def _improve(fixed, training: Training, count: int) -> Training:
         }
         return Training(learner, tally)
 
-    return jax.vmap(one)(training, key) if key.ndim else one(training, key)
+    every = training, key, setting.term.behavior
+    return jax.vmap(one)(*every) if key.ndim else one(*every)

@@ -81,6 +81,14 @@ def test_the_same_key_gives_the_same_policy_and_another_another(cloned, parts):
     assert not np.array_equal(cloned[0].network.weights[0], other.network.weights[0])
 
 
+def test_seeds_side_by_side_are_the_seeds_alone(cloned, parts):
+    both, info = train_bc(parts[0], parts[1], CONFIG, key=jnp.stack([jr.key(1), jr.key(0)]))
+    for two, alone in zip(jax.tree.leaves(both), jax.tree.leaves(cloned[0]), strict=True):
+        np.testing.assert_allclose(two[1], alone, rtol=1e-5, atol=1e-6)
+    epochs = len(cloned[1]["held_out"])
+    np.testing.assert_allclose(info["held_out"][:epochs, 1], cloned[1]["held_out"], rtol=1e-5)
+
+
 def test_select_patients_must_be_there_and_have_the_same_signals(parts):
     train, select = parts
     with pytest.raises(ValueError, match="expected select patients, got test"):

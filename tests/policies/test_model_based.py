@@ -22,7 +22,6 @@ from stepdown.policies.model_based import (
     finish,
     prepare,
     train_model_based,
-    train_seeds,
 )
 from stepdown.policies.penalties import (
     DensityPenalty,
@@ -32,6 +31,7 @@ from stepdown.policies.penalties import (
     charge,
 )
 from stepdown.policies.sac import unpack
+from stepdown.policies.seeds import train_each
 from stepdown.problem.clinical import normalized_reward, shaped_reward
 from stepdown.signals import LEVEL, LEVELS, LVEDP, MAP
 from tests.policies.toys import (
@@ -177,9 +177,10 @@ def test_a_seed_alone_equals_the_seed_in_the_batch(hours, bold):
 
 
 def test_seeds_in_turn_are_exactly_the_seeds_alone(hours, bold):
-    one, info = train_seeds(
-        hours, MoreIsBetter(), Unpenalized(), POCKET, keys=jnp.stack([jr.key(1)])
-    )
+    def train(key):
+        return train_model_based(hours, MoreIsBetter(), Unpenalized(), POCKET, key=key)
+
+    one, info = train_each(train, jnp.stack([jr.key(1)]))
     for row, alone in zip(jax.tree.leaves(one), jax.tree.leaves(bold[0]), strict=True):
         np.testing.assert_array_equal(row[0], alone)
     np.testing.assert_array_equal(info["value"][:, 0], bold[1]["value"])

@@ -132,6 +132,19 @@ def test_svr_stays_in_the_records_and_takes_the_best_of_them(parts):
     assert info["critic_loss"][-1] < info["critic_loss"][0]
 
 
+def test_seeds_side_by_side_are_the_seeds_alone(parts):
+    config = dataclasses.replace(POCKET, updates=200, report_every=100)
+    keys = jnp.stack([jr.key(1), jr.key(0)])
+    both, info = train_svr(parts[0], parts[1], config, key=keys)
+    alone, curve = train_svr(parts[0], parts[1], config, key=keys[1])
+    second = jax.tree.map(lambda x: x[1], both)
+    states = parts[0].state[:60]
+    np.testing.assert_allclose(
+        np.exp(jax.vmap(second)(states)), np.exp(jax.vmap(alone)(states)), atol=5e-3
+    )
+    np.testing.assert_allclose(info["value"][0, 1], curve["value"][0], rtol=1e-3)
+
+
 def test_a_constrained_policy_takes_small_steps(parts):
     config = dataclasses.replace(POCKET, constrained=True, updates=200)
     policy, _ = train_svr(parts[0], parts[1], config, key=jr.key(0))
