@@ -6,6 +6,7 @@ hold. "covers" and "gain" count 95 % intervals that hold the truth of the popula
 """
 
 import argparse
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ RECOMMENDED = "joint"
 
 def read(path: Path, preset: str) -> tuple[dict[str, tuple[float, float]], list[dict[str, Any]]]:
     """The truth with its standard error, and the cohorts."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        lines = [json.loads(line) for line in file]
     lines = [line for line in lines if line["preset"] == preset]
     groups = [line["sums"] for line in lines if line["kind"] == "truth"]
     cohorts = [line for line in lines if line["kind"] == "cohort"]
@@ -156,6 +158,58 @@ def rank_rows(truth, cohorts: list[dict[str, Any]]) -> list[str]:
     return rows
 
 
+WORDS = {
+    "wis": "weighted importance sampling",
+    "fqe": "fitted Q",
+    "wdr": "doubly robust",
+    "joint": "fitted Q and doubly robust jointly (recommended)",
+    "magic": "MAGIC",
+    "model": "the ensemble alone",
+}
+COLORS = ("#999999", "#0072b2", "#e69f00", "#222222", "#cc79a7", "#d55e00")
+
+
+def draw(truth, cohorts: list[dict[str, Any]], path: Path) -> None:
+    """Error and interval of every estimator for every policy: which of them to trust."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    having = adequate(cohorts, Limits())
+    names = sorted(cohorts[0]["policies"], key=lambda name: name not in having)
+    figure, axes = plt.subplots(figsize=(9, 0.4 + 0.95 * len(names)), layout="constrained")
+    for place, name in enumerate(names):
+        value = truth[f"{name}|value"][0]
+        for number, estimator in enumerate(ESTIMATORS):
+            found = np.array([c["policies"][name][estimator] for c in cohorts], float) - value
+            y, error = place + 0.13 * (number - 2.5), found[:, 0].mean()
+            covers = np.mean((found[:, 1] <= 0) & (found[:, 2] >= 0))
+            half = np.mean(found[:, 2] - found[:, 1]) / 2
+            thick = 2.6 if estimator == RECOMMENDED else 1.2
+            label = WORDS[estimator] if place == 0 else None
+            axes.errorbar(
+                error, y, xerr=half, fmt="o", ms=4, color=COLORS[number], lw=thick, label=label
+            )
+            axes.text(2.95, y, f"{covers:.0%}", color=COLORS[number], va="center", fontsize=7)
+    axes.axhline(len(having) - 0.5, color="#5f6b76", lw=0.8)
+    axes.text(-2.95, len(having) - 0.53, "enough overlap", va="bottom", color="#5f6b76")
+    axes.text(-2.95, len(having) - 0.47, "too little overlap", va="top",
+              color="#5f6b76")  # fmt: skip
+    axes.axvline(0, color="#222222", lw=0.8)
+    axes.set(
+        yticks=range(len(names)),
+        yticklabels=names,
+        ylim=(len(names) - 0.45, -0.55),
+        xlim=(-3, 3.2),
+        xlabel="estimate minus true value of six hours (reward)\n"
+        "bars: mean 95 % interval; right: how often it holds the truth",
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.45, 1.12), frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
 def _ranks(values: list[float]) -> np.ndarray:
     return np.argsort(np.argsort(np.nan_to_num(values, nan=-99.0)))
 
@@ -165,8 +219,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("json", type=Path)
     parser.add_argument("--preset", default="guarded")
+    parser.add_argument("--figure", type=Path, help="PNG to draw")
     args = parser.parse_args()
     truth, cohorts = read(args.json, args.preset)
+    if args.figure is not None:
+        draw(truth, cohorts, args.figure)
     seconds = {
         key: np.median([c["seconds"][key] for c in cohorts], axis=0)
         for key in cohorts[0]["seconds"]

@@ -1,0 +1,202 @@
+"""Estimates behind the certificate: by hand, by SciPy, and in a toy world with a known answer."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, integers
+from scipy import optimize, stats
+
+from stepdown.evaluation.bounds import cover, lower_bound, mean_line, reaches, tightest_cover
+from stepdown.evaluation.certificate import CertificateConfig, certify
+from stepdown.evaluation.hour_values import fit_values, worth
+from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.model_error import HeldOut, recorded_hours, redraw_hours, tell_apart
+from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Episodes
+from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.episodes import Mode, draw_starts, play
+from stepdown.policies.rules import RULES, Hold
+from stepdown.problem.scaling import Scaler
+from stepdown.signals import HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED
+from tests.policies.toys import make_hours
+
+BEST = 1.7018 / 2.6621  # reward of an hour without a charge
+LOW = (1.7018 - 7 * 5 / 20) / 2.6621  # ... whose least pressure is 55 mmHg
+
+
+# ── constants ────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(integers(0, 10**6), floats(0.0, 5.0))
+def test_the_tightest_cover_is_that_of_a_linear_program(seed, where):
+    draw = np.random.default_rng(seed)
+    plus = np.maximum(draw.normal(size=30), 0.0)
+    error = draw.exponential(size=30) + 0.5 * plus
+    wanted = optimize.linprog([where, 1.0], A_ub=-np.stack([plus, np.ones(30)], 1), b_ub=-error)
+    slope = tightest_cover(error, plus, where)
+    assert slope * where + cover(error, plus, slope) == pytest.approx(wanted.fun, abs=1e-6)
+    assert (error <= slope * plus + cover(error, plus, slope) + 1e-12).all()
+
+
+@given(integers(0, 10**6), floats(-2.0, 2.0))
+def test_the_mean_line_is_the_least_squares_line_with_no_negative_part(seed, tilt):
+    draw = np.random.default_rng(seed)
+    plus = np.maximum(draw.normal(size=40), 0.0)
+    error = np.maximum(tilt * plus + draw.normal(size=40) * 0.3, 0.0)
+    wanted, _ = optimize.nnls(np.stack([plus, np.ones(40)], 1), error)
+    assert mean_line(error, plus) == pytest.approx(tuple(wanted), abs=1e-8)
+
+
+def test_the_reach_of_an_episode_is_half_the_range_of_its_values():
+    assert reaches()[0] == pytest.approx((6 * BEST + 12) / 2)
+    assert reaches()[-1] == pytest.approx((BEST + 2) / 2)
+    assert lower_bound(1.0, reaches(), np.full(6, 2.0), 0.1, 0.05) == pytest.approx(
+        1.0 - 0.25 * 21 * (BEST + 2) / 2
+    )
+
+
+# ── what the model gets wrong ────────────────────────────────────────────────────────────────────
+
+
+def hour(level: int, pressure: float = 80.0) -> np.ndarray:
+    """A calm hour; only what the reward needs is of interest."""
+    state = np.full((6, 13), 5.0, np.float32)
+    state[:, [MAP, HR, PULSATILITY, LEVEL]] = [pressure, 75.0, 30.0, level]
+    return state
+
+
+def comes_true(state, level, *, key):
+    """The pressure stays what it is."""
+    return state.at[:, LEVEL].set(level.astype(float))
+
+
+def comes_low(state, level, *, key):
+    """The model's mistake: from 100 mmHg it foresees a fall to 55."""
+    later = comes_true(state, level, key=key)
+    return later.at[:, MAP].set(jnp.where(later[:, MAP] > 90.0, 55.0, later[:, MAP]))
+
+
+class ByPressure(eqx.Module):
+    """The higher the pressure, the stranger: log p = (90 − MAP) / 4."""
+
+    pairs: Pairs
+
+    def log_density(self, state, level, /):
+        return (90.0 - state[0, MAP]) / 4.0
+
+    def log_densities(self, states, levels, /):
+        return (90.0 - states[:, 0, MAP]) / 4.0
+
+
+def guardian() -> Guardian:
+    """u is 2.5 at 100 mmHg and −2.5 at 80; at least −3."""
+    zero, signals = jnp.zeros(()), jnp.zeros(12)
+    pairs = Pairs(Scaler(signals, signals, (MAP,)), zero)  # not used
+    return Guardian(ByPressure(pairs), zero, zero - 3.0, zero + 20.0, jnp.zeros(1))
+
+
+def recorded(states, later=None, *, patients: int = 4) -> HeldOut:
+    """Held levels, and what really came: by default more of the same."""
+    levels = states[:, 0, LEVEL].astype(int)
+    patient = np.arange(len(levels)) // 8 % patients
+    hours = make_hours(states, levels, states if later is None else later, patient=patient)
+    return recorded_hours(dataclasses.replace(hours, role="test"), episodes=1024, key=jr.key(0))
+
+
+def calm_and_high() -> np.ndarray:
+    """Hours at 80 and at 100 mmHg, at every level."""
+    return np.stack([hour(level, x) for _ in range(4) for level in LEVELS for x in (80.0, 100.0)])
+
+
+def test_a_mistake_outside_known_territory_is_found_and_charged():
+    held_out = recorded(calm_and_high())
+    found = certify(Hold(), comes_low, guardian(), held_out, CertificateConfig(0.2), key=jr.key(1))
+    high = (held_out.start[:, 0, MAP] == 100).mean()
+    assert found.value_in_model == pytest.approx(6 * (BEST - high * (BEST - LOW)), rel=1e-4)
+    assert found.error_known == pytest.approx(0.0, abs=0.05)
+    # the model takes the high for lost, so its mistake costs one hour's charge whatever is ahead
+    assert found.error_strange == pytest.approx(6 * (BEST - LOW), rel=0.05)
+    assert found.rank_correlation > 0.8
+    assert (found.tv_known, found.tv_all > 0) == (0.0, True)
+    assert found.metric_ceiling == pytest.approx(found.value_in_model)
+    assert found.charged == pytest.approx(2.5 * high / 6)  # in the first hour alone
+    assert found.bonus == pytest.approx(2.5 * (1 - high) + 3.0 * high * 5 / 6)
+    assert found.largest_bonus == 3.0
+    worst = (BEST - LOW) / reaches()[-1]  # of the last hour, in units of its reach
+    trained = 0.2 / reaches()[0]
+    assert found.as_trained.slope == pytest.approx(trained)
+    assert found.as_trained.rest == pytest.approx(worst - 2.5 * trained, rel=1e-3)
+    assert found.everywhere.slope == pytest.approx(worst / 2.5, rel=0.02)
+    truth = 6 * BEST
+    assert max(found.everywhere.bound, found.as_trained.bound) <= found.in_mean.bound <= truth
+    assert not found.is_vacuous
+
+
+def test_a_model_without_mistakes_is_certified_in_full():
+    held_out = recorded(calm_and_high())
+    found = certify(Hold(), comes_true, guardian(), held_out, CertificateConfig(0.0), key=jr.key(1))
+    for constants in (found.in_mean, found.everywhere, found.as_trained):
+        assert constants.bound == pytest.approx(6 * BEST, abs=1e-3)
+    assert (found.tv_all, found.redrawn) == (0.0, False)
+    assert found.gap == pytest.approx(0.0, abs=0.05)
+
+
+def test_the_classifier_stays_below_the_total_variation_and_near_it():
+    draw, shift = np.random.default_rng(3), 0.6
+    later = np.stack([hour(5)] * 800)
+    real = later.copy()
+    real[..., MAP] += draw.normal(size=(800, 6))
+    imagined = np.repeat(later[:, None], 4, axis=1)
+    imagined[..., MAP] += draw.normal(size=(800, 4, 6)) + shift
+    held_out = recorded(later, real, patients=10)
+    exact = 2 * stats.norm.cdf(shift * np.sqrt(6) / 2) - 1  # of two normals in six dimensions
+    found = 2 * tell_apart(held_out, imagined).mean() - 1
+    assert 0.75 * exact < found < exact + 0.03
+
+
+def test_values_of_hours_are_recovered_from_episodes():
+    draw = np.random.default_rng(0)
+    pressure = draw.choice([55.0, 80.0], 200)
+    state = np.stack([np.stack([hour(5, x)] * 7) for x in pressure])
+    level = np.full((200, 7), 5, np.int32)
+    episodes = Episodes(*(jnp.asarray(x) for x in (state, level, np.ones((200, 6), bool))))
+    values = fit_values(episodes, np.arange(200) % 8)
+    rows = np.stack([hour(5, 55.0), hour(5, 80.0)])
+    found = worth(values, rows, np.array([0, 3]))
+    wanted = np.arange(1, 7) * np.array([[LOW], [BEST]])
+    assert found == pytest.approx(wanted, abs=0.02)
+    assert values.fit[1:] == pytest.approx(np.ones(5), abs=1e-3)
+
+
+def test_one_patient_is_refused():
+    hours = recorded(calm_and_high(), patients=1)
+    with pytest.raises(ValueError, match="expected at least 2 held-out patients, got 1"):
+        certify(Hold(), comes_true, guardian(), hours, key=jr.key(0))
+
+
+# ── in simulated patients ────────────────────────────────────────────────────────────────────────
+
+
+def test_redrawn_hours_and_the_truth_beside_the_bound():
+    config = CohortConfig(patients=40, hours=24.0)  # sizes of other tests: programs are shared
+    cohort, latents = simulate_cohort(config, key=jr.key(1))
+    starts, world = draw_starts(cohort, latents, 64, key=jr.key(2)), world_of(config)
+    held_out = redraw_hours(starts, world, 4, 16, key=jr.key(3))
+    assert held_out.later.shape == (32, 16, 6, 13)
+    assert (held_out.later[..., LEVEL] == held_out.level[:, None, None]).all()
+    speed = held_out.later[..., SPEED].mean((1, 2)).reshape(len(LEVELS), 4)
+    assert (np.diff(speed, axis=0) > 500).all()  # rpm from level to level
+    assert (held_out.later[..., MAP].std(1).max(1) > 0.1).all()  # luck differs from draw to draw
+    six = RULES["always P6"]
+    found = certify(six, comes_true, guardian(), held_out, key=jr.key(0))
+    played = score_episodes(play(Mode(six), starts, world))
+    assert found.value_in_truth == pytest.approx(float(played.reward.mean()), abs=1e-4)
+    assert found.everywhere.bound <= found.in_mean.bound <= found.value_in_truth
+    assert found.in_mean_low <= found.in_mean.bound
+    assert (found.redrawn, found.noise > 0, found.decisions) == (True, True, 32)
