@@ -10,7 +10,7 @@ READY := .venv/ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
 
-.PHONY: help setup demo test test-clients clean
+.PHONY: help setup demo test browser test-clients clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -20,12 +20,24 @@ setup: $(READY) ## create .venv and install the pinned versions
 demo: $(READY) ## run the whole journey on the embedded default, into runs/demo
 	$(BIN)/stepdown run demo --out runs/demo
 
-test: $(READY) ## format, lint, types, layering, tests
+test: $(READY) browser ## format, lint, types, layering, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# The tests of the page need a browser. Where none is, and none can be installed, they are skipped.
+browser:
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	    || command -v google-chrome >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+	    chromium fonts-dejavu-core; } >/dev/null 2>&1 \
+	    || echo "make: no Chromium could be installed; the tests of the page will be skipped." >&2; \
+	else \
+	  echo "make: no Chromium here; the tests of the page will be skipped. Install it to run them." >&2; \
+	fi
 
 test-clients: .venv-clients/ready ## other people's learners on our environments and exports
 	.venv-clients/bin/python -m pytest -W default tests_clients

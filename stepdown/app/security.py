@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import time
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -30,6 +31,7 @@ HEADERS = {
 }
 COMPUTED = "/v1/whatif"  # what is sent away when the line is full
 OPEN = ("/healthz", "/readyz", "/v1/login", "/v1/session")  # without a token
+PAGE = re.compile(r"/(model|limits|audit|review|p/[^/]+(/[^/]+)?|static/.+)?")  # holds no patients
 LOG = logging.getLogger("stepdown.app")
 
 
@@ -81,7 +83,7 @@ class Fence:
         host = headers.get("host", b"").decode("latin-1").rsplit(":", 1)[0].strip("[]")
         if self.hosts is not None and host not in self.hosts:
             return 421, "host", "Expected a request for this machine."
-        if self.token is not None and scope["path"] not in OPEN and not self._has_token(headers):
+        if self.token is not None and not _is_open(scope) and not self._has_token(headers):
             return 401, "token", "Expected the token of this server; log in with it first."
         media = headers.get("content-type", b"").split(b";")[0].strip().lower()
         if scope["method"] == "POST" and media != b"application/json":
@@ -102,6 +104,13 @@ class Fence:
                 return False
             given = jar[COOKIE].value if COOKIE in jar else ""
         return hmac.compare_digest(hash_token(given), self.token or "")
+
+
+def _is_open(scope: Any) -> bool:
+    """Whether a token is not needed: health, the way in, and the empty page that asks for it."""
+    asked = scope["path"]
+    reading = scope["method"] in ("GET", "HEAD")
+    return asked in OPEN or (reading and PAGE.fullmatch(asked) is not None)
 
 
 async def _read_body(receive: Any, headers: dict[str, bytes]) -> bytes | tuple[int, str, str]:

@@ -14,6 +14,7 @@ from stepdown.experiment.presets import (
     ExperimentConfig,
     recipe_of,
 )
+from stepdown.experiment.searches import searched_train_job
 from stepdown.experiment.sweeps import PERCENTILES, changes_of, make_window_job, windows_of
 from stepdown.experiment.wiring import (
     JUDGES,
@@ -194,7 +195,11 @@ def _rows(
         guardian = guardians[density] if density else None
         dynamics = None if method in ("bc", "svr") else ensemble
         where = f"{source.data}/{setting}/{row}"
-        train = train_job(f"{name}/train/{where}", source, settings, dynamics, guardian)
+        if config.searches:
+            models = dynamics, guardian, bench.twin
+            train = searched_train_job((name, where), source, settings, models)
+        else:
+            train = train_job(f"{name}/train/{where}", source, settings, dynamics, guardian)
         rows[row] = Trained(row, train, judge_job(f"{name}/judge/{where}", bench, judging, train))
         known[method, density, recipe] = rows[row]
     used = {ROWS[row].density for row in config.rows}

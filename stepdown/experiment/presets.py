@@ -96,6 +96,7 @@ class ExperimentConfig:
     episodes: int = 1000  # per seed and judge
     fresh: int = 300  # patients simulated anew to judge by; 0 for none
     sweeps: bool = True  # sensitivity to tau, lambda, lambda 1 and lambda 2
+    searches: bool = False  # six trials of every row first, chosen in the twin on select patients
 
 
 _TINY = FitConfig(epochs=2, batch=32)
@@ -113,6 +114,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         data=("recorded",),
         settings=("ours",),
         sweeps=False,
+        searches=True,
     ),
     "demo": ExperimentConfig(
         twins=("persistence", "tdt", "best"),

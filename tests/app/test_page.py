@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 import stepdown.app
-from stepdown.app.refusals import CODES
-from stepdown.app.security import HEADERS
-from stepdown.app.server import BANNER
+from stepdown.app.commands import hash_token
+from stepdown.app.refusals import CODES, GATES
+from stepdown.app.security import HEADERS, OPEN
+from stepdown.app.server import BANNER, PAGES
+from tests.app.wards import Client, make_service
 
 STATIC = Path(stepdown.app.__file__).parent / "static"
 SCRIPTS = sorted(STATIC.glob("*.js"))
@@ -103,3 +105,54 @@ def test_colors_can_be_read_in_both_themes():
             for ground in ("ground", "panel"):
                 assert _contrast(colors[name], colors[ground]) >= 4.5, (name, ground)
         assert _contrast(colors["band"], colors["panel"]) >= 3.0
+
+
+@pytest.fixture
+def fenced(tmp_path):
+    """A server that needs a token; no model is loaded, as none is asked."""
+    service = make_service(tmp_path / "run", tmp_path / "state", load=False)
+    client = Client(service, token=hash_token("secret"))
+    yield client
+    client.close()
+    service.stop()
+
+
+def test_page_opens_without_a_token(fenced):
+    for path in PAGES:
+        found = fenced.get(path.replace("{patient}", "p001").replace("{screen}", "whatif"))
+        assert (found.status_code, found.text) == (200, PAGE), path
+    for path in [*SCRIPTS, *STYLES]:
+        found = fenced.get(f"/static/{path.name}")
+        assert (found.status_code, found.text) == (200, path.read_text()), path.name
+    assert fenced.get("/healthz").json() == {"status": "alive"}
+
+
+def test_the_api_does_not_open_without_a_token(fenced):
+    closed = 0
+    for path, methods in fenced.app.app.openapi()["paths"].items():
+        filled = re.sub(r"{\w+}", "1", path)
+        for method in methods:
+            found = fenced.send(method.upper(), filled, None, None, {"json": {}})
+            assert (found.status_code == 401) == (filled not in OPEN), filled
+            closed += found.status_code == 401
+    assert closed > 15
+    for path in ("/docs", "/openapi.json", "/p/a/b/c", "/models", "/static/"):
+        assert fenced.get(path).status_code == 401, path
+    for path in ("/static/%2e%2e/v1/audit", "/p/%2e%2e%2fv1%2faudit", "/p/1/..%2f..%2fv1%2faudit"):
+        found = fenced.get(path)
+        assert found.status_code in (401, 404), path
+        assert "entries" not in found.text
+    assert fenced.post("/audit", {}).status_code == 401  # a page is read, never written
+    with_token = fenced.get("/v1/audit", headers={"Authorization": "Bearer secret"})
+    assert with_token.json() == {"entries": []}
+
+
+def test_the_guide_names_every_refusal_and_shows_small_pictures():
+    guide = (Path(__file__).parents[2] / "docs" / "app.md").read_text("utf-8")
+    for code in [*CODES, *GATES]:
+        assert re.search(rf"\b{code}\b", guide), code
+    pictures = re.findall(r"\]\((app/[\w-]+\.png)\)", guide)
+    assert len(pictures) >= 4
+    for name in pictures:
+        size = (Path(__file__).parents[2] / "docs" / name).stat().st_size
+        assert 10_000 < size < 250_000, name

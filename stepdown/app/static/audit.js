@@ -1,7 +1,7 @@
 // The audit: an append-only list, verified and replayed, never edited.
 
 import { get } from "./api.js";
-import { DASH, chip, clip, h, num, table } from "./dom.js";
+import { DASH, chip, clip, entryName, h, num, stamp, table } from "./dom.js";
 import { showReplay } from "./whatif.js";
 
 const KINDS = { start: "server started", whatif: "what-if", response: "response", limits: "limits changed", choice: "clinician's choice" };
@@ -11,7 +11,8 @@ export async function showAudit(context) {
   const { main, query, signal } = context;
   const asked = (name) => (/^[1-9][0-9]{0,14}$/.test(query.get(name) ?? "") ? Number(query.get(name)) : null);
   if (asked("replay")) return showReplay(context, asked("replay"));
-  const page = h("section", { class: "page" }, h("h1", {}, "Audit"));
+  const page = h("section", { class: "page" }, h("h1", {}, "Audit"),
+    h("p", { class: "lead" }, "Every answer, response and change of limits, newest first. Entries follow each other in a chain and are never edited. Times are of this server."));
   main.append(page);
   if (asked("entry")) page.append(await oneEntry(asked("entry"), signal));
   const told = h("p", { role: "status", "data-testid": "verify-told" });
@@ -36,7 +37,7 @@ async function verify(told) {
 async function more(list, page, before, known, signal) {
   const { entries } = await get(`/v1/audit?limit=50${before ? `&before=${before}` : ""}`, signal);
   const all = [...known, ...entries];
-  list.replaceChildren(table("Newest first", ["Entry", "Time", "Kind", "What", "Digest", "Again"], all.map(row), { class: "list", "data-testid": "audit" }));
+  list.replaceChildren(table("Entries", ["Entry", "Time", "Kind", "What", "Digest", "Replay"], all.map(row), { class: "list", "data-testid": "audit" }));
   page.querySelector("[data-testid=older]")?.remove();
   if (entries.length === 50) {
     page.append(h("button", { type: "button", "data-testid": "older", onclick: () => more(list, page, entries.at(-1).id, all, signal) }, "Older entries"));
@@ -48,7 +49,7 @@ function words(told) {
   if (told.source) found.push(`${clip(told.source.patient)} at ${num(told.source.minute / 60, 1)} h of support`);
   if (told.patient) found.push(clip(told.patient));
   if (told.status) found.push(told.status === "refused" ? `refused ${(told.codes ?? []).join(", ")}` : `acceptable: ${(told.acceptable ?? []).map((p) => `P-${p}`).join(", ") || "none"}`);
-  if (told.answer) found.push(`${told.answer.replace("_", " ")} with entry ${String(told.audit_id).padStart(6, "0")}`);
+  if (told.answer) found.push(`${told.answer.replace("_", " ")} with entry ${entryName(told.audit_id)}`);
   if (typeof told.p === "number") found.push(`P-${told.p}`);
   if (told.reason) found.push(`“${clip(told.reason, 500)}”`);
   if (told.by) found.push(`by ${clip(told.by, 32)}`);
@@ -58,15 +59,15 @@ function words(told) {
 
 function row(entry) {
   return [
-    h("a", { class: "button", href: `/audit?entry=${entry.id}`, "aria-label": `Entry ${entry.id}` }, String(entry.id).padStart(6, "0")),
-    entry.time, KINDS[entry.kind] ?? entry.kind, words(entry.told), h("code", {}, `${entry.digest.slice(0, 10)}…`),
+    h("a", { class: "button", href: `/audit?entry=${entry.id}`, "aria-label": `Entry ${entry.id}` }, entryName(entry.id)),
+    stamp(entry.time), KINDS[entry.kind] ?? entry.kind, words(entry.told), h("code", {}, `${entry.digest.slice(0, 10)}…`),
     entry.kind === "whatif" ? h("a", { class: "button", href: `/audit?replay=${entry.id}`, "data-testid": `replay-${entry.id}`, "aria-label": `Replay entry ${entry.id}` }, "Replay") : DASH,
   ];
 }
 
 async function oneEntry(number, signal) {
   const entry = await get(`/v1/audit/${number}`, signal);
-  return h("section", { class: "panel", "data-testid": "entry" }, h("h2", {}, `Entry ${String(number).padStart(6, "0")}: ${KINDS[entry.kind] ?? entry.kind}`),
+  return h("section", { class: "panel", "data-testid": "entry" }, h("h2", {}, `Entry ${entryName(number)}: ${KINDS[entry.kind] ?? entry.kind}`),
     h("p", {}, words(entry.body ?? {})),
     entry.kind === "whatif" ? h("p", { class: "row" }, h("a", { class: "button", href: `/audit?replay=${number}` }, "Replay on screen"),
       h("a", { class: "button", href: `/v1/audit/${number}/replay` }, "Replay as JSON")) : null,

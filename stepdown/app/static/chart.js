@@ -2,7 +2,7 @@
 
 import { DASH, SIGNALS, clock, h, hhmm, isoOf, num, s, table, withUnit } from "./dom.js";
 
-const MARGIN = { left: 40, right: 48, top: 24, bottom: 20 };
+export const MARGIN = { left: 40, right: 60, bare: 22, top: 24, bottom: 20 };
 const STRIP = 30; // px of the P-level steps underneath
 const LEVELS = [2, 9];
 
@@ -25,12 +25,12 @@ export function mountChart(box, spec) {
 
 function scales(spec, width, height) {
   const strip = spec.steps ? STRIP : 0;
-  const x = [MARGIN.left, width - MARGIN.right];
+  const x = [MARGIN.left, width - (spec.span[1] > 0 ? MARGIN.right : MARGIN.bare)];
   const y = [height - MARGIN.bottom - strip, MARGIN.top];
   const [low, high] = SIGNALS[spec.name].axis;
   const [from, to] = spec.span; // minutes from now
   return {
-    x, y,
+    x, y, width,
     px: (minute) => x[0] + ((minute - from) / (to - from)) * (x[1] - x[0]),
     py: (value) => y[0] + ((value - low) / (high - low)) * (y[1] - y[0]),
   };
@@ -50,7 +50,7 @@ function drawChart(spec, width, height) {
       s("rect", { x: at.x[0], y: at.y[1], width: at.x[1] - at.x[0], height: at.y[0] - at.y[1] }))),
     grid(spec, at),
     s("g", { "clip-path": `url(#${clipId})` }, limits(spec, at), forecast(spec, at), measured(spec, at)),
-    limitLabels(spec, at), nowLine(spec, at), title(spec, at), beyond(spec, at),
+    limitLabels(spec, at), nowLine(spec, at), title(spec, at),
     spec.steps ? steps(spec, at, height) : null);
 }
 
@@ -70,13 +70,13 @@ function timeTicks(spec, at) {
   const [from, to] = spec.span;
   const wide = at.x[1] - at.x[0];
   const choices = [5, 10, 30, 60, 120, 180, 240, 360, 720];
-  const step = choices.find((one) => ((to - from) / one) * 58 <= wide) ?? 720;
+  const step = choices.find((one) => ((to - from) / one) * (one < 60 ? 80 : 58) <= wide) ?? 720;
   const found = [];
   for (let minute = Math.ceil(from / step) * step; minute <= to + 1e-6; minute += step) found.push(minute);
   const words = (minute) => minute === 0 ? "now" : step < 60 ? `${minute > 0 ? "+" : "−"}${Math.abs(minute)} min`
     : `${minute > 0 ? "+" : "−"}${Math.abs(minute) / 60} h`;
   return found.map((minute) => s("text", {
-    x: at.px(minute), y: at.y[0] + 17, "text-anchor": minute === from ? "start" : "middle",
+    x: at.px(minute), y: at.y[0] + 17, "text-anchor": minute === from ? "start" : minute === to ? "end" : "middle",
   }, words(minute)));
 }
 
@@ -129,7 +129,7 @@ function limits(spec, at) {
 
 function limitLabels(spec, at) {
   return bounds(spec).map((value) =>
-    s("text", { class: "limit-label", x: at.x[1] + 3, y: Math.min(at.py(value) + 5, at.y[0]) }, `lim ${num(value)}`));
+    s("text", { class: "limit-label", x: at.x[1] + 3, y: Math.min(at.py(value) + 5, at.y[0]) }, `limit ${num(value)}`));
 }
 
 function nowLine(spec, at) {
@@ -139,16 +139,20 @@ function nowLine(spec, at) {
 
 function title(spec, at) {
   const known = SIGNALS[spec.name];
-  return s("text", { class: "title", x: at.x[0] - 30, y: 16 }, `${spec.label ?? known.short} ${known.unit}`);
+  const note = beyond(spec), label = spec.label ?? known.short;
+  const fits = (label.length + known.unit.length + note.length + 4) * 7.8 < at.width - 64; // px, up to the button of the table
+  const name = fits ? label : known.brief ?? known.short;
+  return s("text", { class: "title", x: at.x[0] - 30, y: 16 }, `${name}, ${known.unit}`,
+    s("tspan", { class: "beyond", dx: 10 }, note));
 }
 
 /** Values that the fixed axis cannot show are said, not squeezed in. */
-function beyond(spec, at) {
+function beyond(spec) {
   const [low, high] = SIGNALS[spec.name].axis;
   const q = spec.quantiles;
   const all = [...spec.past.values, ...(q ? [...q.q05, ...q.q95] : [])].filter((v) => typeof v === "number");
-  const note = (words, y) => s("text", { class: "beyond", x: at.x[0] + 4, y }, words);
-  return [all.some((v) => v > high) ? note("▲ above axis", at.y[1] + 13) : null, all.some((v) => v < low) ? note("▼ below axis", at.y[0] - 4) : null];
+  const told = [all.some((v) => v > high) ? "▲ above" : "", all.some((v) => v < low) ? "▼ below" : ""].filter(Boolean);
+  return told.length ? `${told.join(", ")} the axis` : "";
 }
 
 function steps(spec, at, height) {

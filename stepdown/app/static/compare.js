@@ -19,7 +19,7 @@ function row(answer, candidate, selected) {
   if (candidate.status === "refused") {
     const codes = candidate.refusals.filter((one) => one.scope !== "chart").map((one) => one.code).join(", ") || answer.refusals.map((one) => one.code).join(", ");
     const support = candidate.support ? [dataCell(candidate), pCell(candidate)] : [DASH, DASH];
-    const words = lacksLevel(answer, candidate) ? "not a level of this pump" : `refused ${codes}`;
+    const words = lacksLevel(answer, candidate) ? "not on this pump" : `refused ${codes}`;
     return { class: className, cells: [head, { text: `⊘ ${words}`, span: 3 }, ...support] };
   }
   const { risk } = candidate;
@@ -43,16 +43,18 @@ function pCell(candidate) {
 /** The table; refused levels have no numbers of a forecast. */
 export function comparePanel(answer, selected) {
   const limits = answer.limits ?? {};
-  const head = ["P", `MAP<${num(limits.map_low)}`, `puls<${num(limits.pulsatility_low)}`, "HR", "data", "p"];
+  const below = (name, limit) => (typeof limit === "number" ? `${name}<${num(limit)}` : name);
+  const head = ["Level", below("MAP", limits.map_low), below("puls.", limits.pulsatility_low), "HR", "hours", "p"];
   const rows = answer.candidates.map((one) => row(answer, one, selected));
   const made = table("Compare, next 6 h", head, rows.map((one) => ({ class: one.class, cells: one.cells.filter(Boolean) })), { class: "compare", "data-testid": "compare" });
   [...made.querySelectorAll("tbody tr")].forEach((line, i) => {
     const spanned = rows[i].cells.findIndex((one) => one?.span);
     if (spanned > 0) line.children[spanned].colSpan = 3;
   });
-  const units = [`simulated courses below MAP ${num(limits.map_low)} mmHg`, `simulated courses below pulsatility ${num(limits.pulsatility_low)} mmHg`];
-  [...made.querySelectorAll("thead th")].slice(1, 3).forEach((one, i) => one.setAttribute("aria-label", units[i]));
-  return [made, h("p", { class: "note" }, "n/20 simulated courses · data: similar hours · p: conformal p · ✓ acceptable · * least support")];
+  const names = [`simulated courses below MAP ${num(limits.map_low)} mmHg`, `simulated courses below pulsatility ${num(limits.pulsatility_low)} mmHg`,
+    "simulated courses outside the HR limits", "similar recorded patient-hours", "conformal p-value"];
+  [...made.querySelectorAll("thead th")].slice(1).forEach((one, i) => one.setAttribute("aria-label", names[i]));
+  return [made, h("p", { class: "note" }, "Simulated courses of 20 that cross each limit · similar recorded patient-hours · conformal p-value · ✓ acceptable · * least support")];
 }
 
 /** What happened next in the nearest recorded hours at this level. */

@@ -33,13 +33,13 @@ export const SIGNALS = {
   hr: { short: "HR", axis: [40, 140], ticks: [40, 65, 90, 115, 140], unit: "/min", digits: 0 },
   lvedp: { short: "LVEDP", axis: [-20, 40], ticks: [-20, 0, 20, 40], unit: "mmHg", digits: 0 },
   flow: { short: "Flow", axis: [0, 6], ticks: [0, 2, 4, 6], unit: "L/min", digits: 1 },
-  sbp: { short: "Systolic pressure", axis: [40, 200], ticks: [40, 80, 120, 160, 200], unit: "mmHg", digits: 0 },
-  dbp: { short: "Diastolic pressure", axis: [20, 120], ticks: [20, 45, 70, 95, 120], unit: "mmHg", digits: 0 },
+  sbp: { short: "Systolic pressure", brief: "Systolic", axis: [40, 200], ticks: [40, 80, 120, 160, 200], unit: "mmHg", digits: 0 },
+  dbp: { short: "Diastolic pressure", brief: "Diastolic", axis: [20, 120], ticks: [20, 45, 70, 95, 120], unit: "mmHg", digits: 0 },
   lvp: { short: "LV pressure", axis: [-20, 180], ticks: [-20, 30, 80, 130, 180], unit: "mmHg", digits: 0 },
   current: { short: "Motor current", axis: [0, 1000], ticks: [0, 250, 500, 750, 1000], unit: "mA", digits: 0 },
   speed: { short: "Pump speed", axis: [20000, 50000], ticks: [20000, 30000, 40000, 50000], unit: "rpm", digits: 0 },
-  tau: { short: "Tau of the LV", axis: [0, 120], ticks: [0, 40, 80, 120], unit: "ms", digits: 0 },
-  ese: { short: "End-systolic elastance", axis: [0, 6], ticks: [0, 2, 4, 6], unit: "mmHg/mL", digits: 1 },
+  tau: { short: "Tau of the LV", brief: "Tau", axis: [0, 120], ticks: [0, 40, 80, 120], unit: "ms", digits: 0 },
+  ese: { short: "End-systolic elastance", brief: "Elastance", axis: [0, 6], ticks: [0, 2, 4, 6], unit: "mmHg/mL", digits: 1 },
 };
 export const SHOWN = ["map", "pulsatility", "hr", "lvedp", "flow"];
 
@@ -80,6 +80,18 @@ export function hhmm(minute) {
   return new Date(EPOCH + minute * 60000).toISOString().slice(11, 16);
 }
 
+/** A time of the server's clock, to the second: "2026-11-15 14:36:51 UTC". */
+export function stamp(iso) {
+  const time = Date.parse(iso);
+  const words = Number.isFinite(time) ? `${new Date(time).toISOString().slice(0, 19).replace("T", " ")} UTC` : DASH;
+  return h("time", { datetime: iso }, words);
+}
+
+/** A number of an entry of the audit, as it is written everywhere. */
+export function entryName(number) {
+  return String(number).padStart(6, "0");
+}
+
 /** A chip: icon and word, never color alone. */
 export function chip(kind, icon, words, testid) {
   return h("span", { class: `chip ${kind}`, "data-testid": testid },
@@ -94,16 +106,17 @@ export function qualityChip(word) {
 
 /** A table from a head and rows of cells; cells are text, nodes or {text, label}. */
 export function table(caption, head, rows, attributes = {}) {
-  const cell = (one, first) => {
+  const cell = (one, place) => {
+    const first = place === 0;
     const labelled = one !== null && typeof one === "object" && !(one instanceof Node) && !Array.isArray(one);
     const tag = first ? "th" : "td";
-    return h(tag, { scope: first ? "row" : null, class: labelled ? one.class : null,
+    return h(tag, { scope: first ? "row" : null, class: labelled ? one.class : null, "data-head": first ? null : head[place],
       "aria-label": labelled ? one.label : null }, labelled ? one.text : one);
   };
   return h("table", attributes,
     h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head.map((one) => h("th", { scope: "col" }, one)))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: row.class }, (row.cells ?? row).map((one, i) => cell(one, i === 0))))));
+    h("tbody", {}, rows.map((row) => h("tr", { class: row.class }, (row.cells ?? row).map(cell)))));
 }
 
 /** Say something to a screen reader, once. */

@@ -13,9 +13,9 @@ function marks(answer, candidate) {
   const told = [];
   if (candidate.p === answer.p_now) told.push("now");
   if (lacksLevel(answer, candidate)) told.push("none");
-  else if (candidate.status === "refused") told.push(`⊘${candidate.refusals.find((one) => one.scope !== "chart")?.code ?? ""}`);
-  else if (candidate.acceptable) told.push("✓");
-  return told.join(" ") || "·";
+  else if (candidate.status === "refused") told.push(told.length ? "⊘" : `⊘ ${candidate.refusals.find((one) => one.scope !== "chart")?.code ?? ""}`);
+  else if (candidate.acceptable !== null) told.push(candidate.acceptable ? "✓" : candidate.verdict?.startsWith("Not needed") ? "no need" : "✕");
+  return told.join(" ") || "\u00a0";
 }
 
 function nameOf(answer, candidate) {
@@ -25,7 +25,7 @@ function nameOf(answer, candidate) {
 
 function detailOf(candidate) {
   if (candidate.status === "refused") return `refused ${candidate.refusals.map((one) => one.code).join(", ")}`;
-  return candidate.acceptable ? "acceptable" : "not acceptable";
+  return candidate.verdict ?? "";
 }
 
 /** The group; `choose` gets the level that was chosen. */

@@ -1,13 +1,13 @@
 // Limits: the preset in force, who changed it and when; a site may only be stricter.
 
 import { get, post } from "./api.js";
-import { DASH, h, num, table } from "./dom.js";
+import { entryName, h, num, stamp, table } from "./dom.js";
 
-const FIELDS = [["map_low", "MAP above", "mmHg"], ["map_high", "MAP below", "mmHg"], ["hr_low", "HR above", "/min"], ["hr_high", "HR below", "/min"],
-  ["pulsatility_low", "Pulsatility above", "mmHg"], ["pulsatility_high", "Pulsatility below", "mmHg"]];
-const GATES = { oldest: ["Oldest newest sample (R01)", "min"], missing: ["Missing share of the hour (R02)", "% of the hour"], flat: ["Standing still (R03)", "min"],
-  unlike_state: ["p-value of the state (R09)", "%"], unlike_level: ["p-value of the level (R10)", "%"], support: ["Similar patient-hours (R10)", "h"],
-  disagreement: ["Variance between members (R11)", "% of the variance"], risk: ["Courses that may cross a limit", "% of the courses"] };
+const FIELDS = [["map_low", "MAP, lower limit", "mmHg"], ["map_high", "MAP, upper limit", "mmHg"], ["hr_low", "HR, lower limit", "/min"], ["hr_high", "HR, upper limit", "/min"],
+  ["pulsatility_low", "Pulsatility, lower limit", "mmHg"], ["pulsatility_high", "Pulsatility, upper limit", "mmHg"]];
+const GATES = { oldest: ["Age of the newest sample, at most (R01)", "min"], missing: ["Missing share of the hour, at most (R02)", "% of the hour"], flat: ["A signal standing still, less than (R03)", "min"],
+  unlike_state: ["p-value of the state, at least (R09)", "%"], unlike_level: ["p-value of the level, at least (R10)", "%"], support: ["Similar recorded patient-hours, at least (R10)", "h"],
+  disagreement: ["Variance between the models, at most (R11)", "% of the variance"], risk: ["Courses that cross a limit at an acceptable level, at most", "% of the courses"] };
 
 /** Draw the limits and the form that changes them. */
 export async function showLimits({ main, signal }) {
@@ -19,11 +19,12 @@ export async function showLimits({ main, signal }) {
 }
 
 function value(limits, [name, , unit]) {
-  return typeof limits[name] === "number" ? `${num(limits[name])} ${unit}` : DASH;
+  return typeof limits[name] === "number" ? `${num(limits[name])} ${unit}` : "no limit";
 }
 
 function current(found) {
-  const who = found.changed ? `Changed by ${found.changed.by} at ${found.changed.time} (audit ${String(found.changed.audit_id).padStart(6, "0")}).` : "Never changed.";
+  const { changed } = found;
+  const who = changed ? ["Changed by ", changed.by, " at ", stamp(changed.time), `, audit ${entryName(changed.audit_id)}.`] : "Never changed.";
   return h("p", { "data-testid": "limits-current" }, h("b", {}, `In force: ${found.presets[found.preset]?.label ?? found.preset}. `), who);
 }
 
@@ -36,14 +37,14 @@ function form(found, told, draw) {
   });
   const choose = async (preset) => {
     if (!by.value.trim()) {
-      told.textContent = "Say who changes the limits first.";
+      told.textContent = "Say who changes the limits first: your initials.";
       by.focus();
       return;
     }
     const given = Object.fromEntries(site.filter((one) => one.input.value !== "").map((one) => [one.name, Number(one.input.value)]));
     try {
       const now = await post("/v1/limits", { preset, by: by.value.trim(), ...(preset === "site" ? { site: given } : {}) });
-      told.textContent = `${now.presets[now.preset]?.label ?? now.preset} is in force; audit ${String(now.audit_id).padStart(6, "0")}.`;
+      told.textContent = `${now.presets[now.preset]?.label ?? now.preset} is in force; audit ${entryName(now.audit_id)}.`;
       draw(now);
     } catch (error) {
       told.textContent = `Not changed: ${error.message}`;
@@ -51,12 +52,12 @@ function form(found, told, draw) {
   };
   const buttons = Object.entries(found.presets).map(([name, one]) => h("button", { type: "button", "data-testid": `preset-${name}`,
     "aria-pressed": String(name === found.preset), onclick: () => choose(name) }, `Use ${one.label}`));
-  return h("div", { class: "panel form" }, h("label", { for: "limits-by" }, "Who changes them ", by), h("div", { class: "row" }, buttons),
+  return h("div", { class: "panel form" }, h("label", { for: "limits-by" }, "Your initials, for the audit ", by), h("div", { class: "row" }, buttons),
     h("details", {}, h("summary", {}, "Limits of the site (stricter only)"), h("div", { class: "fields" }, site.map((one) => one.node))));
 }
 
 function presets(found) {
-  const columns = [["in force", found.effective], ...Object.values(found.presets).map((one) => [one.label, one.limits])];
+  const columns = [["In force", found.effective], ...Object.values(found.presets).map((one) => [one.label, one.limits])];
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Presets" },
     table("Presets", ["Limit", ...columns.map(([name]) => name)], FIELDS.map((field) => [field[1], ...columns.map(([, limits]) => value(limits, field))]), { class: "list" }));
 }

@@ -17,7 +17,7 @@ export function showLogin(main, again) {
     }
   };
   main.replaceChildren(h("section", { class: "page" }, h("h1", {}, "This server needs a token"),
-    h("p", { class: "lead" }, "It was shown once when the server was started for others."),
+    h("p", { class: "lead" }, "Others than this machine can reach it. The token was shown once, when the server was first started."),
     h("form", { class: "panel form", onsubmit: send }, h("label", { for: "token" }, "Token ", token),
       h("div", { class: "row" }, h("button", { type: "submit" }, "Use this token")), told)));
 }

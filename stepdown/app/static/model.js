@@ -3,6 +3,8 @@
 import { getWhenReady, get } from "./api.js";
 import { DASH, SIGNALS, h, num, s, share, table } from "./dom.js";
 
+const ROLES = { train: "fitted on", select: "chosen on", test: "tested on" };
+
 /** Draw the card, then the calibration, which takes a moment. */
 export async function showModel({ main, signal }) {
   const waiting = h("p", { role: "status" }, "Loading …");
@@ -11,30 +13,32 @@ export async function showModel({ main, signal }) {
   const [card, codes] = await Promise.all([getWhenReady("/v1/model", signal, (words) => { waiting.textContent = words; }), get("/v1/codes", signal)]);
   waiting.remove();
   const place = h("div", { "data-testid": "calibration" }, h("p", { role: "status" }, "Computing the calibration …"));
-  page.append(facts(card), h("h2", {}, "Calibration on test patients"), place, ...scores(card.tables), ...codeTables(codes));
+  page.append(...facts(card), h("h2", {}, "Calibration on test patients"), place, ...scores(card.tables), ...codeTables(codes));
   const found = await getWhenReady("/v1/model/calibration", signal);
   place.replaceChildren(...calibration(found));
 }
 
 function facts(card) {
   const rows = [
-    ["Version", card.version], ["Digest (SHA-256)", card.sha256],
-    ...Object.entries(card.parts ?? {}).map(([name, digest]) => [`Digest of ${name}`, digest]),
-    ["Twin", String(card.twin ?? DASH)], ["Guardian", String(card.guardian ?? DASH)], ["Policy", String(card.policy ?? "none")],
-    ["Patients", Object.entries(card.patients).map(([role, n]) => `${num(n)} patients in ${role}`).join(", ")],
-    ["Recorded hours", Object.entries(card.hours ?? {}).map(([role, n]) => `${num(n)} h in ${role}`).join(", ")],
+    ["Version", card.version], ["Digest (SHA-256)", h("code", {}, card.sha256)],
+    ["Forecasts (twin)", String(card.twin ?? DASH)], ["Refusals (guardian)", String(card.guardian ?? DASH)], ["Learned policy", String(card.policy ?? "none")],
+    ["Patients", Object.entries(card.patients).map(([role, n]) => `${ROLES[role] ?? role} ${num(n)} patients`).join(", ")],
+    ["Recorded hours", Object.entries(card.hours ?? {}).map(([role, n]) => `${ROLES[role] ?? role} ${num(n)} h`).join(", ")],
     ["Signals used", card.signals.map((name) => SIGNALS[name]?.short ?? name).join(", ")],
     ["Simulated courses per level", `${num(card.draws)} courses`], ["Similar means closer than", `${num(card.similar_radius, 2)} (distance of scaled hours)`],
-    ["Holds patient data", card.guardian_holds_patient_data ? "yes, the guardian" : "no"],
+    ["Holds recorded patient data", card.guardian_holds_patient_data ? "yes, the guardian" : "no"],
     ["Not known to this model", card.unknowns.join(", ")]];
-  return h("dl", { class: "facts-list", "data-testid": "model-card" }, rows.map(([name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words))));
+  const list = (lines) => lines.map(([name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words)));
+  const parts = Object.entries(card.parts ?? {}).map(([name, digest]) => [`Digest of ${name}`, h("code", {}, digest)]);
+  return [h("dl", { class: "facts-list", "data-testid": "model-card" }, list(rows)),
+    h("details", { class: "panel" }, h("summary", {}, "Digests of the parts"), h("dl", { class: "facts-list" }, list(parts)))];
 }
 
 function calibration(found) {
   const rows = found.groups.map((one) => [one.group, `${num(one.hours)} h`, share(one.coverage90), relative(one.vs_persistence)]);
-  return [h("p", {}, `Coverage of MAP one hour ahead in ${num(found.hours)} recorded hours.`), curve(found.curve),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Coverage by group" },
-      table("By level", ["Group", "Hours", "90 % band held", "Error against carry-forward"], rows, { class: "list" }))];
+  return [h("p", {}, `MAP one hour ahead, ${num(found.hours)} recorded hours: how often what happened lay inside a band, against what the band claims.`),
+    h("figure", {}, curve(found.curve)), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Coverage by group" },
+      table("By level in force, and by whether it was changed", ["Group", "Hours", "90 % band held", "Error against carry-forward"], rows, { class: "list" }))];
 }
 
 function relative(value) {
@@ -43,14 +47,14 @@ function relative(value) {
 }
 
 function curve(points) {
-  const size = 240, edge = 36, inner = size - edge - 10;
-  const x = (v) => edge + v * inner, y = (v) => size - edge - v * inner;
+  const size = 300, edge = 46, inner = size - edge - 22;
+  const x = (v) => edge + v * inner, y = (v) => size - edge - v * inner; // the corner is 0 %, 0 %
   const path = points.map((one, i) => `${i ? "L" : "M"}${x(one.claimed).toFixed(1)} ${y(one.covered).toFixed(1)}`).join("");
   const words = points.map((one) => `${share(one.claimed)} claimed, ${share(one.covered)} covered`).join("; ");
   return s("svg", { width: size, height: size, viewBox: `0 0 ${size} ${size}`, role: "img", class: "chart signal-map", "aria-label": `Calibration curve: ${words}.` },
     s("g", { class: "grid" }, [0, 0.5, 1].map((v) => [s("line", { x1: x(0), x2: x(1), y1: y(v), y2: y(v) }),
       s("text", { x: x(0) - 5, y: y(v) + 5, "text-anchor": "end" }, num(100 * v)), s("text", { x: x(v), y: y(0) + 17, "text-anchor": "middle" }, num(100 * v))]),
-      s("text", { x: x(0.5), y: size - 4, "text-anchor": "middle" }, "claimed %, covered % upward")),
+      s("text", { x: x(0.5), y: size - 8, "text-anchor": "middle" }, "claimed, %"), s("text", { x: 8, y: 14 }, "held, %")),
     s("path", { class: "carry", d: `M${x(0)} ${y(0)}L${x(1)} ${y(1)}` }), s("path", { class: "median", d: path }));
 }
 

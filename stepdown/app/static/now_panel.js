@@ -5,22 +5,22 @@ import { DASH, SHOWN, SIGNALS, chip, h, num, withUnit } from "./dom.js";
 function trendWords(trend, digits) {
   if (typeof trend !== "number") return "";
   const size = num(Math.abs(trend), digits);
-  if (Number(size) === 0) return "1 h →";
-  return `1 h ${trend > 0 ? "↑" : "↓"} ${size}`;
+  if (Number(size) === 0) return "→";
+  return `${trend > 0 ? "↑" : "↓"} ${size}`;
 }
 
 function tile(name, one) {
   const known = SIGNALS[name];
   const value = one?.value ?? null, unit = one?.unit ?? known.unit;
   const trend = trendWords(one?.trend, known.digits);
-  const small = [typeof one?.lowest === "number" ? `low ${num(one.lowest, known.digits)}` : `low ${DASH}`, trend].filter(Boolean);
+  const small = [`min ${num(one?.lowest, known.digits)}`, trend].filter(Boolean);
   const spoken = `${known.short} ${withUnit(value, name, unit)}, lowest of the hour ${withUnit(one?.lowest ?? null, name, unit)}`
     + (one?.inside === false ? ", outside the limits in the last hour" : "")
     + (typeof one?.trend === "number" ? `, change over the hour ${withUnit(one.trend, name, unit)}` : "");
   return h("div", { class: `tile signal-${name}`, role: "group", "aria-label": spoken, "data-testid": `now-${name}` },
-    h("span", { class: "name" }, name === "pulsatility" ? "Puls." : known.short, one?.inside === false ? chip("outside", "■", "outside") : null),
+    h("span", { class: "name" }, name === "pulsatility" && one?.inside === false ? "Puls." : known.short, one?.inside === false ? chip("outside", "■", "outside") : null),
     h("span", { class: "big num" }, h("span", { "data-testid": `now-${name}-value` }, num(value, known.digits)), h("small", {}, ` ${unit}`)),
-    h("span", { class: "more num" }, one?.converted ? h("span", { "data-testid": `converted-${name}` }, `converted from ${one.converted}`) : small.join(" · ")));
+    h("span", { class: "more num" }, one?.converted ? h("span", { "data-testid": `converted-${name}` }, `converted from ${one.converted}`) : `1 h: ${small.join(", ")}`));
 }
 
 /** The panel; it stays on screen whatever is refused. */

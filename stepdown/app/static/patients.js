@@ -29,7 +29,7 @@ function content(patients, phase) {
   if (!patients.length) return [...found, h("p", {}, phase === "warming" ? "The list comes in a moment." : "This run has no test patients.")];
   const rows = patients.map((one) => [
     h("a", { class: "button wide", href: addressOf(one.patient, "whatif"), "aria-label": `What-if of ${clip(one.patient)}` }, clip(one.patient)),
-    reviewChip(one.review),
+    phase === "refused" ? chip("check", "⊘", "no forecasts, R13") : reviewChip(one.review),
     qualityChip(one.quality),
     one.pump_label ?? DASH,
     typeof one.p_now === "number" ? `P-${one.p_now}` : DASH,
@@ -39,5 +39,12 @@ function content(patients, phase) {
   ]);
   const head = ["Patient", "Review", "Signal", "Pump", "Level", "Time", "Newest sample", "More"];
   return [...found, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Patients" },
-    table(`${patients.length} patients`, head, rows, { class: "list", "data-testid": "patients" }))];
+    table(counts(patients), head, rows, { class: "list cards", "data-testid": "patients" }))];
+}
+
+/** How many there are of each kind, in the order of the list. */
+function counts(patients) {
+  const ranks = ["refused", "outside the limits", "with a lower acceptable level", "nothing to suggest"];
+  const each = ranks.map((words, rank) => [patients.filter((one) => one.review?.rank === rank).length, words]).filter(([n]) => n);
+  return [`${patients.length} patients`, ...each.map(([n, words]) => `${n} ${words}`)].join(" · ");
 }

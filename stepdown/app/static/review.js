@@ -1,7 +1,7 @@
 // Study mode: the clinician chooses first, the model is shown after.
 
 import { get, patientPath, post } from "./api.js";
-import { clip, h } from "./dom.js";
+import { clip, entryName, h } from "./dom.js";
 import { levelGroup } from "./levels.js";
 import { nowFromTrend, nowPanel } from "./now_panel.js";
 import { addressOf } from "./patient_bar.js";
@@ -27,7 +27,7 @@ export async function showReview(context) {
 }
 
 function question(patient, row, at) {
-  const levels = [2, 3, 4, 5, 6, 7, 8, 9].map((p) => ({ p, label: `P-${p}${p === row.p_now ? ", level in force" : ""}`, status: "ok", refusals: [], gates: [], acceptable: false }));
+  const levels = [2, 3, 4, 5, 6, 7, 8, 9].map((p) => ({ p, label: `P-${p}${p === row.p_now ? ", level in force" : ""}`, status: "ok", refusals: [], gates: [], acceptable: null }));
   let chosen = row.p_now;
   const { group } = levelGroup({ p_now: row.p_now, candidates: levels, pump: null }, chosen, (p) => { chosen = p; });
   const reason = h("input", { type: "text", id: "choice-reason", maxlength: 500, autocomplete: "off" });
@@ -36,7 +36,7 @@ function question(patient, row, at) {
   const keep = async () => {
     try {
       const stored = await post("/v1/choices", { patient, at, p: chosen, reason: reason.value, by: "" });
-      told.textContent = `P-${chosen} is kept as audit ${String(stored.audit_id).padStart(6, "0")}.`;
+      told.textContent = `P-${chosen} is kept as audit ${entryName(stored.audit_id)}.`;
       after.replaceChildren(h("a", { class: "button", href: addressOf(patient, "whatif", { at }), "data-testid": "show-model" }, "Show the model's answer"));
     } catch (error) {
       told.textContent = `Not kept: ${error.message}`;

@@ -1,7 +1,7 @@
 // The suggestion as a set of levels, with reasons, what is not known, and what the reader says to it.
 
 import { post } from "./api.js";
-import { DASH, h, share } from "./dom.js";
+import { DASH, entryName, h, share } from "./dom.js";
 
 const ANSWERS = [["agree", "Agree"], ["disagree", "Disagree"], ["not_now", "Not now"]];
 
@@ -10,16 +10,11 @@ function listed(levels) {
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
 }
 
-/** Nothing is suggested, and what is acceptable is no step down. */
-function holding(answer) {
-  return answer.suggested === null && answer.acceptable.every((p) => p >= answer.p_now);
-}
-
 function headline(answer) {
   const least = answer.candidates.find((one) => one.p === answer.suggested);
   const where = least?.label.split(", ").slice(1).join(", ");
   const found = [h("p", { class: "headline num", "data-testid": "acceptable" },
-    answer.acceptable.length ? `Acceptable${holding(answer) ? ", to hold or with more support" : ""}: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
+    answer.acceptable.length ? `Acceptable: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
   found.push(h("p", { class: "num", "data-testid": "suggested" }, least ? `Smallest support among them: P-${least.p} (${where}).` : "Nothing is suggested."));
   return found;
 }
@@ -38,9 +33,9 @@ function line(name, words, testid) {
 export function suggestionPanel(answer, replay) {
   return h("section", { class: "panel suggestion", "aria-labelledby": "suggestion-title", "data-testid": "suggestion" },
     h("div", { class: "said" }, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer)),
-    h("ul", { "data-testid": "reasons", "aria-label": "Why" }, answer.reasons.map((one, i) => h("li", { class: "num" }, i ? null : h("b", {}, "Why: "), one)),
-      answer.policy ? h("li", { class: "note", "data-testid": "policy" }, answer.policy.words) : null),
-    h("div", { class: "known" },
+    h("div", { class: "because" },
+      h("ul", { "data-testid": "reasons", "aria-label": "Why" }, answer.reasons.map((one, i) => h("li", { class: "num" }, i ? null : h("b", {}, "Why: "), one)),
+        answer.policy ? h("li", { class: "note", "data-testid": "policy" }, answer.policy.words) : null),
       line("Uncertainty", uncertaintyWords(answer.uncertainty), "uncertainty"),
       line("Forecast record, this patient, last 24 h", answer.skill?.words ?? DASH, "skill"),
       line("Not known to this model", answer.unknowns.join(", "), "unknowns")),
@@ -50,15 +45,15 @@ export function suggestionPanel(answer, replay) {
 /** The panel of a refused state: codes, sentences, remedies; nothing is suggested. */
 export function refusalPanel(answer) {
   return h("section", { class: "panel hatched screen-refusal", "aria-labelledby": "refusal-title", "data-testid": "screen-refusal" },
-    h("div", { class: "plate" }, h("h2", { id: "refusal-title" }, "Refused: no forecast, no suggestion"),
+    h("div", { class: "plate" }, h("div", { class: "said" }, h("h2", { id: "refusal-title" }, "Refused: no forecast, no suggestion"), provenance(answer)),
       h("ul", {}, answer.refusals.map((one) => h("li", { "data-code": one.code },
         h("b", {}, `${one.code} · `), `${one.sentence} `, h("span", { class: "remedy" }, one.remedy)))),
-      h("p", { "data-testid": "unknowns" }, h("b", {}, "Not known to this model: "), answer.unknowns.join(", ")), provenance(answer)));
+      h("p", { "data-testid": "unknowns" }, h("b", {}, "Not known to this model: "), answer.unknowns.join(", "))));
 }
 
 function provenance(answer) {
   const { model } = answer;
-  const number = String(answer.audit_id).padStart(6, "0");
+  const number = entryName(answer.audit_id);
   return h("p", { class: "provenance", "data-testid": "provenance" },
     h("span", { "data-testid": "model-version" }, `model ${model?.version ?? DASH}`), " · ",
     h("span", { "data-testid": "model-hash", title: model?.sha256 ?? "" }, model?.sha256 ? `${model.sha256.slice(0, 12)}…` : DASH), " · ",
@@ -83,7 +78,7 @@ function responseForm(answer) {
     try {
       const stored = await post("/v1/responses", { audit_id: answer.audit_id, answer: name, reason: text, by: "" });
       const clipped = stored.clipped ? " The reason was clipped." : "";
-      told.textContent = `${words}: ${stored.new ? "kept" : "was kept already"} as audit ${String(stored.audit_id).padStart(6, "0")}.${clipped}`;
+      told.textContent = `${words}: ${stored.new ? "kept" : "was kept already"} as audit ${entryName(stored.audit_id)}.${clipped}`;
       buttons.forEach((one, i) => one.setAttribute("aria-pressed", String(ANSWERS[i][0] === name)));
     } catch (error) {
       told.textContent = `Not kept: ${error.message}`;

@@ -1,7 +1,7 @@
 // The what-if screen of a recorded patient: ask, check that the answer is to the question, draw.
 
 import { get, getWhenReady, patientPath } from "./api.js";
-import { announce, clip, clock, h } from "./dom.js";
+import { announce, clip, clock, entryName, h } from "./dom.js";
 import { watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
 import { addressOf, patientBar } from "./patient_bar.js";
@@ -91,8 +91,8 @@ function selectedFor(patient, answer) {
 /** The answer after its newest sample became too old: R01, without any forecast. */
 export function expired(answer, oldest) {
   const refusal = { code: "R01", scope: "state", sentence: `The newest sample is more than ${oldest} min old.`,
-    remedy: "Wait for new samples, or choose the moment again.", about: null };
-  const bare = { status: "refused", refusals: [refusal], acceptable: false, quantiles: null, carry_forward: null, risk: null,
+    remedy: "Wait for new samples, or choose an earlier moment of the recording.", about: null };
+  const bare = { status: "refused", refusals: [refusal], acceptable: false, verdict: "Not acceptable: no forecast is shown.", quantiles: null, carry_forward: null, risk: null,
     support: null, evidence: [], uncertainty: null, gates: [], notes: [] };
   return { ...answer, status: "refused", refusals: [refusal, ...answer.refusals], acceptable: [], suggested: null, policy: null,
     uncertainty: null, candidates: answer.candidates.map((one) => ({ ...one, ...bare })) };
@@ -121,7 +121,7 @@ export async function showReplay({ main, signal }, number) {
   const host = h("div", { class: "host" });
   main.replaceChildren(h("div", { class: "patient-bar", "data-testid": "patient-header" },
     h("h1", { "data-testid": "patient-id" }, clip(answer.source?.patient ?? "a moment described by hand")),
-    h("p", { class: "facts" }, h("span", { "data-testid": "replayed" }, `Replay of audit entry ${String(number).padStart(6, "0")}: the same bytes.`),
+    h("p", { class: "facts" }, h("span", { "data-testid": "replayed" }, `Replay of audit entry ${entryName(number)}: the same bytes.`),
       h("span", {}, answer.pump?.label ?? "pump not known"), h("time", { datetime: answer.at, "data-testid": "moment" }, clock(answer.at))),
     h("a", { class: "button", href: "/audit" }, "Back to the audit")), host);
   renderAnswer(host, { answer, past: pastOfRequest(answer, entry.body?.request), replay: true });

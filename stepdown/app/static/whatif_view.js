@@ -1,13 +1,12 @@
 // One answer as a screen: now, candidates with charts, comparison, suggestion or refusal.
 
-import { dataTable, mountChart } from "./chart.js";
+import { MARGIN, dataTable, mountChart } from "./chart.js";
 import { comparePanel, evidencePanel } from "./compare.js";
 import { SHOWN, SIGNALS, announce, h, num } from "./dom.js";
 import { levelGroup } from "./levels.js";
 import { nowPanel } from "./now_panel.js";
 import { refusalPanel, suggestionPanel } from "./suggestion.js";
 
-const MARGINS = [40, 48]; // of chart.js, left and right
 const LIMITED = { map: "map", hr: "hr", pulsatility: "pulsatility" };
 
 /** Hours of the past that are drawn for a horizon. */
@@ -47,9 +46,11 @@ function chartSpec(view, name, candidate, refused) {
 /** The hatched box in place of a forecast. */
 function refusalBox(name, refusal, whole) {
   const code = refusal.code ? `${refusal.code} · ` : "";
-  const words = whole || refusal.code === "R12" || !refusal.code ? refusal.sentence : "no forecast";
+  const short = "no forecast";
+  const words = whole || refusal.code === "R12" || !refusal.code ? refusal.sentence : short;
   return h("div", { class: "hatched refusal-box", "data-testid": `refused-${name}`, "data-code": refusal.code },
-    h("p", { class: "plate" }, h("b", {}, code), words, whole && refusal.remedy ? h("span", { class: "remedy" }, ` ${refusal.remedy}`) : null));
+    h("p", { class: "plate" }, h("b", {}, code), h("span", { class: whole ? "roomy" : null }, words, whole && refusal.remedy ? h("span", { class: "remedy" }, ` ${refusal.remedy}`) : null),
+      whole ? h("span", { class: "cramped", "aria-hidden": "true" }, short) : null));
 }
 
 function chartBox(view, name) {
@@ -67,7 +68,7 @@ function chartBox(view, name) {
     if (refused) {
       const overlay = refusalBox(name, refused, name === "map");
       const ahead = spec.span[1] / (spec.span[1] - spec.span[0]);
-      overlay.style.width = `calc((100% - ${MARGINS[0] + MARGINS[1]}px) * ${ahead.toFixed(4)})`;
+      overlay.style.width = `calc((100% - ${MARGIN.left + MARGIN.right}px) * ${ahead.toFixed(4)})`;
       box.append(overlay);
     }
     behind.fill();
@@ -77,12 +78,15 @@ function chartBox(view, name) {
 
 function candidateNote(answer, candidate) {
   if (!candidate || answer.status === "refused") return "";
-  const told = [candidate.label];
-  if (candidate.status === "refused") told.push(...candidate.refusals.map((one) => `${one.code}: ${one.sentence}`));
-  else if (candidate.acceptable) told.push("acceptable");
-  else if (candidate.gates.length) told.push(...candidate.gates.map((one) => `${one.code}: ${one.sentence}`));
-  else told.push(`not acceptable: ${candidate.risk?.words?.any ?? "some courses"} leave the limits`);
-  return [...told, ...candidate.notes].join(" · ");
+  const told = (found) => found.map((one) => `${one.code}: ${one.sentence}`);
+  const why = candidate.status === "refused" ? told(candidate.refusals.filter((one) => one.scope !== "chart")) : [candidate.verdict, ...told(candidate.gates)];
+  return [candidate.label, ...why, ...candidate.notes].join(" · ");
+}
+
+/** Where the charts are too narrow for sentences, those of a refused state stand above them. */
+function refusedNote(answer) {
+  if (answer.status !== "refused") return null;
+  return h("p", { class: "note cramped", "data-testid": "refused-note" }, answer.refusals.map((one) => `${one.code}: ${one.sentence}`).join(" "));
 }
 
 function absentLevels(answer) {
@@ -90,7 +94,7 @@ function absentLevels(answer) {
   return found.map((one) => h("p", { class: "note", "data-testid": `plevel-${one.p}-reason` }, one.refusals[0].sentence));
 }
 
-const KEY = [["key-measured", "measured"], ["key-median", "median"], ["key-50", "50 %"], ["key-90", "90 % band"], ["key-carry", "carry-forward"], ["key-limit", "limit"]];
+const KEY = [["key-measured", "measured"], ["key-median", "median"], ["key-50", "50 % band"], ["key-90", "90 %"], ["key-carry", "carry-forward"], ["key-limit", "limit"]];
 
 function legend() {
   return h("ul", { class: "legend", "aria-label": "Lines of the charts" }, KEY.map(([name, words]) => h("li", {}, h("i", { class: name, "aria-hidden": "true" }), words)));
@@ -101,7 +105,7 @@ export function renderAnswer(host, view) {
   const { answer } = view;
   const charts = SHOWN.map((name) => chartBox(view, name));
   const note = h("p", { class: "note candidate-note", "data-testid": "candidate-note", role: "status" });
-  const right = h("section", { class: "panel compare-panel", "aria-label": "Compare" });
+  const right = h("section", { class: "panel compare-panel", "aria-label": "Compare", tabindex: "0" });
   let selected = view.selected ?? firstLevel(answer);
   const choose = (p) => {
     selected = p;
@@ -114,7 +118,7 @@ export function renderAnswer(host, view) {
   const levels = levelGroup(answer, selected, choose);
   const middle = h("section", { class: "panel charts", "aria-labelledby": "charts-title" },
     h("div", { class: "charts-head" }, h("h2", { id: "charts-title" }, "Candidate P-level"), legend()),
-    levels.group, h("div", { class: "notes" }, note, absentLevels(answer)), h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
+    levels.group, h("div", { class: "notes" }, note, refusedNote(answer), absentLevels(answer)), h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
   const last = answer.status === "refused" ? refusalPanel(answer) : suggestionPanel(answer, view.replay);
   host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer), middle, right, last));
   choose(selected);

@@ -1,0 +1,81 @@
+"""Searches: the same number of trials for every row, judged in the twin from select patients.
+
+Every trial is a training of its own, kept like any other. The search compares them by a rule that a
+user with real data could apply; the row is then trained with all seeds as the best trial was.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax.random as jr
+
+from stepdown.artifacts import Content
+from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
+from stepdown.experiment.jobs import Desk, Job, arrays_and_info
+from stepdown.experiment.kept import read_policies
+from stepdown.experiment.learning import TrainJob, make_train_job
+from stepdown.experiment.models import Source, hours_of, read_twin
+from stepdown.experiment.presets import ROWS
+from stepdown.experiment.wiring import POLICIES, train_job
+from stepdown.training import member
+
+PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/in_patients.py")
+KEY = 3
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """What is compared."""
+
+    row: str
+    starts: int = 256  # select hours from which every trial is played
+
+
+def searched_train_job(
+    names: tuple[str, str], source: Source, settings: TrainJob, models: tuple[Job | None, ...]
+) -> Job:
+    """Training of a row after a search; `models` are ensemble, guardian and judging twin."""
+    (cohort, where), (ensemble, guardian, twin) = names, models
+    assert twin is not None
+    trials = tuple(
+        train_job(
+            f"{cohort}/trial/{where}-{number}",
+            source,
+            replace(settings, recipe=apply_changes(settings.recipe, changes), seeds=1),
+            ensemble,
+            guardian,
+        )
+        for number, changes in enumerate(TRIALS[ROWS[settings.row].method])
+    )
+    search = Job(
+        f"{cohort}/search/{where}",
+        SearchJob(settings.row),
+        PARTS,
+        partial(make_search_job, source=source, twin=twin, trials=trials, row=settings.row),
+        (source.patients, twin, *trials),
+    )
+    make = partial(make_chosen_job, source=source, settings=settings, models=models, search=search)
+    used = (source.patients, source.synthetic, ensemble, guardian, search)
+    needs = tuple(job for job in used if job)
+    return Job(f"{cohort}/train/{where}", settings, (*POLICIES, PARTS[0]), make, needs)
+
+
+def make_search_job(
+    desk: Desk, source: Source, twin: Job, trials: tuple[Job, ...], row: str
+) -> dict[str, Content]:
+    """Play every trial from the same select hours in the twin; the best mean reward is chosen."""
+    select = hours_of(desk, source.patients).select
+    rule = make_rule(read_twin(desk, twin), select, SearchJob(row).starts, key=jr.key(KEY))
+    scores = [rule(member(read_policies(desk.folder(trial)), 0)) for trial in trials]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    changes = TRIALS[ROWS[row].method]
+    found = [{"changes": dict(c), "score": s} for c, s in zip(changes, scores, strict=True)]
+    return arrays_and_info({}, {"row": row, "trials": found, "chosen": dict(changes[best])})
+
+
+def make_chosen_job(
+    desk: Desk, source: Source, settings: TrainJob, models: tuple[Job | None, ...], search: Job
+) -> dict[str, Content]:
+    """Train all seeds as the best trial was."""
+    recipe = apply_changes(settings.recipe, desk.info(search)["chosen"])
+    return make_train_job(desk, source, replace(settings, recipe=recipe), models[0], models[1])

@@ -1,0 +1,78 @@
+"""The real server on a real port, in a thread; it can be stopped in the middle of a view."""
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from stepdown.app.commands import AppConfig
+from stepdown.app.engine import Engine
+from stepdown.app.server import create_app
+from stepdown.app.service import Service
+
+
+class Served:
+    """One service at one address; `token` is the digest of the token that is needed."""
+
+    def __init__(self, service: Service, token: str | None = None):
+        """Start, and wait until the port is open."""
+        config = uvicorn.Config(
+            create_app(service, token),
+            host="127.0.0.1",
+            port=0,
+            access_log=False,
+            log_level="error",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        until = time.monotonic() + 20
+        while not self.server.started:
+            assert time.monotonic() < until, "the server did not start within 20 s"
+            time.sleep(0.01)
+        port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.http = httpx.Client(base_url=self.url, timeout=20)
+
+    def ask(self, path: str) -> Any:
+        """What the API answers, as JSON."""
+        answer = self.http.get(path)
+        answer.raise_for_status()
+        return answer.json()
+
+    def tell(self, path: str, body: Any) -> Any:
+        """A POST with the token of the session, as JSON."""
+        token = self.ask("/v1/session")["csrf"]
+        answer = self.http.post(path, json=body, headers={"X-CSRF-Token": token})
+        answer.raise_for_status()
+        return answer.json()
+
+    def stop(self) -> None:
+        """Close the port and every connection."""
+        self.http.close()
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join(10)
+
+
+def posted(served: Served, body: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The answer to a hand-made moment: a recorded one with changes."""
+    made = json.loads(json.dumps(body)) | changes
+    answer = served.http.post("/v1/whatif", json=made)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
+    """Another ready service with the same models, or with some of them changed."""
+    made = Service(AppConfig(service.config.run, state=state, draws=50, **settings))
+    assert service.loaded is not None
+    made.loaded = replace(service.loaded, engine=engine or service.engine)
+    made.stays, made.phase = service.stays, "ready"
+    return made

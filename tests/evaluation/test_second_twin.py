@@ -1,0 +1,145 @@
+"""The second twin: right where the world is linear, honest about patients it has not seen."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from stepdown.evaluation.judging import Moments, judge_in_twin
+from stepdown.evaluation.second_twin import (
+    FREE,
+    Linear,
+    SecondTwinConfig,
+    _solve,
+    fit_second_twin,
+)
+from stepdown.handover import Dynamics
+from stepdown.policies.rules import RULES
+from stepdown.problem.scaling import fit_scaler
+from stepdown.signals import CURRENT, DBP, FLOW, LEVEL, PULSATILITY, SBP, SPEED, TAU
+from stepdown.twin.transformer import Network
+from tests.twin.toys import MEAN, RESPONSE, SD, TRAIN, empty_column, put, toy_hours
+
+ROWS, PATIENTS = 600, 30
+SCALER = fit_scaler(TRAIN)
+# Persistence turns the pump's signals by its table, which this linear world does not know.
+BODY = [i for i in range(LEVEL) if i not in (SPEED, CURRENT, FLOW)]
+BODY_SD = SD[BODY]
+
+
+def with_patients(hours, offset: float = 0.0):
+    """Rows dealt to patients in turn; each patient's next hours lie off by their own amount."""
+    patient = np.arange(len(hours.level)) % PATIENTS
+    off = offset * np.random.default_rng(3).normal(size=(PATIENTS, 1, 12))[patient] * SD
+    later = np.asarray(hours.next_state).copy()
+    later[..., :LEVEL] += off
+    return dataclasses.replace(
+        hours, patient=jnp.asarray(patient, jnp.int32), next_state=jnp.asarray(later, jnp.float32)
+    )
+
+
+@pytest.fixture(scope="module")
+def select():
+    return with_patients(toy_hours(ROWS, "select", 1))
+
+
+@pytest.fixture(scope="module")
+def second(select):
+    return fit_second_twin(select, SCALER, SecondTwinConfig(ridges=(0.1,)), key=jr.key(0))[0]
+
+
+@jax.jit
+def centers(twin, hours):
+    return jax.vmap(twin.center)(hours.state, hours.level)
+
+
+def test_a_linear_world_is_found_and_its_noise_too(second):
+    test = toy_hours(ROWS, "test", 2)
+    error = (np.asarray(centers(second, test)) - np.asarray(test.next_state))[..., BODY] / BODY_SD
+    assert np.sqrt(np.mean(error**2)) < 1.2 * 0.1  # the world's own noise
+    keys = jr.split(jr.key(4), ROWS)
+    drawn = jax.jit(jax.vmap(lambda s, a, k: second(s, a, key=k)))(test.state, test.level, keys)
+    spread = (np.asarray(drawn) - np.asarray(centers(second, test)))[..., BODY] / BODY_SD
+    assert spread.std() == pytest.approx(0.1, rel=0.2)
+    assert np.array_equal(np.asarray(drawn)[:, 0, LEVEL], np.asarray(test.level))
+
+
+def test_the_answer_to_a_level_is_not_shrunk(second):
+    state = jnp.asarray(np.concatenate([np.tile(MEAN, (6, 1)), np.full((6, 1), 5.0)], 1))
+    state = state.astype(jnp.float32)
+    one = jax.tree.map(lambda x: x[:2], TRAIN)
+    both = dataclasses.replace(one, state=jnp.stack([state] * 2), level=jnp.asarray([7, 4]))
+    up, down = centers(second, both)
+    slope = (np.asarray(up - down)[:, BODY] / BODY_SD).mean(0) / 3
+    np.testing.assert_allclose(slope, RESPONSE[BODY], atol=0.03)
+
+
+def test_errors_are_those_of_patients_left_out():
+    """Where patients differ by their own offset, nobody's own hours may tell it."""
+    twin, info = fit_second_twin(
+        with_patients(toy_hours(ROWS, "select", 1), offset=0.5), SCALER, key=jr.key(0)
+    )
+    assert info["held_out"].min() > 0.9 * (0.5**2 + 0.1**2)
+    assert isinstance(twin.network, Linear)
+    assert info["held_out"][int(info["best"])] == info["held_out"].min()
+    assert int(twin.network.count.sum()) == ROWS  # every group is large enough to speak for itself
+
+
+def test_ridge_regression_is_least_squares_with_rows_added():
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(50, 12)), draw.normal(size=(50, 3))
+    charge = np.sqrt(np.append(np.full(FREE, 1e-3), np.full(12 - FREE, 7.0)))
+    rows = np.concatenate([x, np.diag(charge)]), np.concatenate([y, np.zeros((12, 3))])
+    np.testing.assert_allclose(_solve(x, y, 7.0), np.linalg.lstsq(*rows, rcond=None)[0], atol=1e-9)
+
+
+def test_what_is_linear_among_signals_stays_so(select):
+    """Pulsatility is systolic minus diastolic pressure, before and after."""
+    bound = {
+        name: rows.at[..., PULSATILITY].set(rows[..., SBP] - rows[..., DBP])
+        for name, rows in (("state", select.state), ("next_state", select.next_state))
+    }
+    hours = dataclasses.replace(select, **bound)
+    twin, _ = fit_second_twin(hours, SCALER, key=jr.key(0))
+    found = np.asarray(centers(twin, hours))
+    pressures = found[..., SBP] - found[..., DBP]
+    np.testing.assert_allclose(found[..., PULSATILITY], pressures, atol=0.02)
+
+
+def test_it_judges_as_any_twin(second, select):
+    assert isinstance(second.network, Network)
+    assert isinstance(second, Dynamics)
+    moments = Moments(select.state[:8], select.patient[:8], jr.split(jr.key(0), 8))
+    judged = [judge_in_twin(RULES["hold"], second, moments).scores.reward for _ in range(2)]
+    assert np.isfinite(judged[0]).all()
+    assert np.array_equal(judged[0], judged[1])
+
+
+def test_hours_with_a_change_inside_are_no_lesson(select):
+    """They are left out: what they hold, and be it absurd, changes nothing."""
+    odd = put(select, "next_state", (slice(0, 50), ..., 0), 200.0)
+    odd = put(odd, "changed", slice(0, 50), True)
+    plain = jax.tree.map(lambda x: x[50:], select)
+    one, other = (fit_second_twin(hours, SCALER, key=jr.key(0))[0] for hours in (odd, plain))
+    assert eqx.tree_equal(one.network, other.network)
+
+
+def test_a_signal_that_the_scale_does_not_know_is_left_out(select):
+    scaler = fit_scaler(empty_column(TRAIN, TAU))
+    twin, _ = fit_second_twin(empty_column(select, TAU), scaler, key=jr.key(0))
+    later = np.asarray(centers(twin, select))[0]
+    assert np.isnan(later[:, TAU]).all()
+    assert np.isfinite(np.delete(later, TAU, 1)).all()
+
+
+def test_what_cannot_be_used_is_refused_in_words(select):
+    with pytest.raises(ValueError, match="expected select patients, got train patients"):
+        fit_second_twin(TRAIN, SCALER, key=jr.key(0))
+    with pytest.raises(ValueError, match="expected tau in the hours of select patients, got none"):
+        fit_second_twin(empty_column(select, TAU), SCALER, key=jr.key(0))
+    with pytest.raises(ValueError, match="expected at least 2 folds and ridges above 0"):
+        SecondTwinConfig(folds=1)
