@@ -3,16 +3,26 @@
 import csv
 import hashlib
 import math
+import shutil
+from dataclasses import replace
 
 import jax
+import jax.random as jr
 import numpy as np
 import polars as pl
 import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
+from stepdown.evaluation.policy_search import TRIALS, apply_changes
+from stepdown.experiment.jobs import Desk, in_order, run_jobs
 from stepdown.experiment.kept import read_policies
+from stepdown.experiment.patients import read_hours
+from stepdown.experiment.plan import make_plan
+from stepdown.experiment.presets import PRESETS, CohortChoice
+from stepdown.experiment.searches import search_rows
 from stepdown.guardian.fit import load_guardian
+from stepdown.policies.bc import train_bc
 from stepdown.policies.checkpoints import load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
@@ -217,6 +227,70 @@ def test_recordings_without_a_truth_are_judged_by_the_twin_alone(finished, tmp_p
         assert (out / name).read_bytes() == (finished / name).read_bytes()
     parquet = "cohort/cohort.parquet"
     assert (out / parquet).read_bytes() == (finished / parquet).read_bytes()
+
+    # and further judges say what they can, and that there is no truth
+    assert main(["judge", str(out)]) == 0
+    assert (out / "tables/evidence/imported/groups.csv").is_file()
+    page = (out / "report.html").read_text()
+    assert "There is no truth behind these recordings" in page
+    assert not (out / "tables/evidence/imported/transfer.csv").exists()
+
+
+def test_judging_adds_evidence_to_a_finished_run(finished, tmp_path, capsys):
+    out = tmp_path / "pocket"
+    shutil.copytree(finished, out)
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "pocket.jobs")
+    assert main(["judge", str(out)]) == 0
+    before, after = (check_folder(x, "run") for x in (finished, out))
+    assert before["about"]["fingerprint"] == after["about"]["fingerprint"]
+    added = set(after["files"]) - set(before["files"])
+    assert set(before["files"]) < set(after["files"])
+    assert {x.split("/")[0] for x in added} == {"tables", "figures"}
+    place = out / "tables/evidence/guarded-7"
+    with (place / "gap.csv").open() as file:
+        gaps = {row["method"]: row for row in csv.DictReader(file)}
+    with (out / "tables/recorded.csv").open() as file:
+        rewards = {(row["method"], row["judge"]): float(row["mean"]) for row in csv.DictReader(file)
+                   if row["metric"] == "reward"}  # fmt: skip
+    for method in ("bc", "mbpo", "cormpo_kde", "hold"):
+        gap = rewards[method, "twin"] - rewards[method, "patients"]
+        assert float(gaps[method]["gap"]) == pytest.approx(gap, abs=1e-4)
+    with (place / "transfer.csv").open() as file:
+        shifts = {row["shift"] for row in csv.DictReader(file)}
+    assert {"as trained", "more non-recoverers", "another pump", "another team"} < shifts
+    page = (out / "report.html").read_text()
+    assert "Evidence beyond the twin" in page
+    # two patients are too few to estimate from records, and the page says so
+    assert "Estimates from records alone: expected at least one patient in each of 5 folds" in page
+    capsys.readouterr()
+    assert main(["run", "pocket", "--out", str(out)]) == 0  # which shows it and loses nothing
+    assert "[" not in capsys.readouterr().err
+    assert (place / "gap.csv").is_file()
+
+
+def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
+    config = replace(PRESETS["pocket"], rows=("bc",), searches=True)
+    desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
+    train = plan.compared["recorded", "ours"]["bc"].train
+    run_jobs([train], desk)
+    found = desk.info(next(job for job in train.needs if "/search/" in job.name))
+    assert [one["changes"] for one in found["trials"]] == list(TRIALS["bc"])
+    best = max(found["trials"], key=lambda one: one["score"])
+    chosen = [x for x in search_rows(in_order([train]), desk) if x["chosen"] == "yes"]
+    assert [x["score"] for x in chosen] == [best["score"]]
+    hours = read_hours(desk.folder(plan.patients), plan.patients.fingerprint)
+    recipe = apply_changes(train.settings.recipe, best["changes"])
+    direct, _ = train_bc(hours.train, hours.select, recipe, key=jr.split(jr.key(1), 2))
+    jax.tree.map(np.testing.assert_array_equal, read_policies(desk.folder(train)), direct)
+
+
+def test_only_a_finished_run_of_this_version_is_judged(finished, tmp_path, capsys):
+    assert main(["judge", str(tmp_path / "none")]) == 2
+    assert "expected the folder of a finished stepdown run" in capsys.readouterr().err
+    shutil.copytree(finished, tmp_path / "alone")  # without its jobs
+    assert main(["judge", str(tmp_path / "alone")]) == 2
+    assert "13 of 13 jobs that are missing or older" in capsys.readouterr().err
 
 
 def test_a_missing_cohort_is_named(tmp_path, capsys):

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.behavior import Behavior
 from stepdown.evaluation.decisions import Decisions
@@ -121,9 +121,10 @@ def prepare_records(
     key: PRNGKeyArray,
 ) -> Records:
     """Do what all policies share; they also share the bootstrap draws, so they can be paired."""
-    rows = np.arange(len(decisions.level)), decisions.level - LOWEST
     if len(behavior.held) != len(decisions.level):
         raise ValueError("expected chances for these decisions, got others. Fit them again.")
+    _require_known(decisions.level)
+    rows = np.arange(len(decisions.level)), decisions.level - LOWEST
     recorded = np.exp(behavior.level[rows])
     _require_chances(recorded, behavior, decisions)
     paths = make_paths(decisions, config.hours)
@@ -178,6 +179,15 @@ def estimate_off_policy(
     )
 
 
+def _require_known(level: Int[np.ndarray, " n"]) -> None:
+    """Refuse levels that no policy can choose; counted from P2 they would pass for others."""
+    if odd := sorted(set(level.tolist()) - set(LEVELS)):
+        raise ValueError(
+            f"expected decisions for P{LEVELS[0]} to P{LEVELS[-1]}, got P{odd[0]}. Policies choose "
+            "among these eight: leave out hours at other levels."
+        )
+
+
 def _require_chances(recorded: np.ndarray, behavior: Behavior, decisions: Decisions) -> None:
     """Refuse a behavior policy that calls impossible what was recorded."""
     used = decisions.held
@@ -199,6 +209,11 @@ def policy_chances(
         return jax.vmap(policy)(states)
 
     logs = in_groups(chances, (states,), size=batch_size(len(states)))
+    if logs.shape[1:] != (len(LEVELS),):
+        raise ValueError(
+            f"expected log-probabilities of the {len(LEVELS)} levels P{LEVELS[0]} to "
+            f"P{LEVELS[-1]}, got {logs.shape[1:]}. Policies of other actions cannot be judged here."
+        )
     if not np.isfinite(logs).all():
         raise ValueError(
             "expected finite log-probabilities of the levels, got others. "

@@ -1,14 +1,16 @@
 """Numerical stages on a machine with JAX alone: `python -m stepdown.experiment PRESET STAGE`.
 
 A stage is a part of the jobs' names, such as `patients`, `twin`, `guardian`, `train/recorded`,
-`judge/noisy/paper`; `all` are all. What they need is made first. `stepdown run PRESET --out DIR`
-goes on from the folder and writes tables and report.
+`judge/noisy/paper`; `all` are all of `stepdown run`, `evidence` those of `stepdown judge`. What
+they need is made first. `stepdown run PRESET --out DIR` goes on from the folder and writes tables
+and report.
 """
 
 import argparse
 from pathlib import Path
 
 from stepdown.experiment.beside import run_somewhere
+from stepdown.experiment.evidence import make_evidence
 from stepdown.experiment.jobs import alone, in_order
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS
@@ -24,7 +26,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     asked = parser.parse_args()
     config = PRESETS[asked.preset]
-    jobs = in_order([job for choice in config.cohorts for job in make_plan(config, choice).jobs])
+    plans = [make_plan(config, choice) for choice in config.cohorts]
+    if asked.stage.startswith("evidence"):
+        jobs = [job for plan in plans for job in make_evidence(plan).jobs]
+    else:
+        jobs = in_order([job for plan in plans for job in plan.jobs])
     chosen = [job for job in jobs if asked.stage == "all" or asked.stage in job.name]
     if not chosen:
         parser.error(

@@ -20,6 +20,7 @@ from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.kept import read_policies
 from stepdown.experiment.learning import Bench, JudgeJob, TrainJob, read_judged
 from stepdown.experiment.models import hours_of, read_ensemble, read_guardian
+from stepdown.experiment.patients import on_cpu
 from stepdown.experiment.presets import ROWS
 from stepdown.report.progress import progress
 from stepdown.training import member
@@ -40,11 +41,11 @@ def make_bound_job(
     desk: Desk, bench: Bench, settings: BoundJob, trained: Trained, others: tuple[Job, Job]
 ) -> dict[str, Content]:
     """Constants and lower bounds; `others` are the ensemble and the guardian."""
-    ensemble, guardian = read_ensemble(desk, others[0]), read_guardian(desk, others[1])
     rows = []
     try:
-        held_out = _held_out(desk, bench, settings)
-        with progress("bounding") as watch:
+        with progress("bounding") as watch, on_cpu():  # patients are many small steps
+            ensemble, guardian = read_ensemble(desk, others[0]), read_guardian(desk, others[1])
+            held_out = _held_out(desk, bench, settings)
             for number, (row, (train, judge)) in enumerate(trained.items(), 1):
                 policy = member(read_policies(desk.folder(train)), 0)
                 config = replace(settings.config, weight=_weight(row, train))

@@ -79,6 +79,7 @@ class ChoiceJob:
 
     second: SecondTwinConfig = SecondTwinConfig()
     config: EvidenceConfig = field(default_factory=EvidenceConfig)
+    candidates: tuple[str, ...] = CANDIDATES
     rules: tuple[str, ...] = tuple(CHOICE_RULES)
     default: str = DEFAULT_RULE
 
@@ -105,7 +106,7 @@ def make_choice_job(
         return arrays_and_info({}, {"refused": str(refusal), "choices": [], "candidates": []})
     key = jr.key(KEY + 1)
     fixed = [team_evidence(witnesses)]
-    fixed += [gather_evidence(x, RULES[x], witnesses, key=key) for x in CANDIDATES]
+    fixed += [gather_evidence(x, RULES[x], witnesses, key=key) for x in settings.candidates]
     learned = policies_of(desk, trained)
     fields: list[list[Evidence]] = []
     with progress("gathering evidence") as watch:
@@ -114,23 +115,25 @@ def make_choice_job(
             own = [gather_evidence(x, y[seed], witnesses, key=key) for x, y in learned.items()]
             fields.append([*fixed, *own])
             watch((seed + 1) / seeds)
-    truth = _true_rewards(desk, trained, rules)
+    truth = _true_rewards(desk, trained, (rules, settings.candidates))
     info = {
         "candidates": [
             asdict(one) | {"seed": seed} for seed, own in enumerate(fields) for one in own
         ],
-        "choices": [_choose(rule, fields, truth) for rule in settings.rules],
+        "choices": [choose_in_fields(rule, fields, truth) for rule in settings.rules],
         "default": settings.default,
         "truth": next(iter(truth), None),
     }
     return arrays_and_info({}, _without_infinities(info))
 
 
-def _true_rewards(desk: Desk, trained: Trained, rules: Job) -> dict[str, dict[str, np.ndarray]]:
+def _true_rewards(
+    desk: Desk, trained: Trained, rules: tuple[Job, tuple[str, ...]]
+) -> dict[str, dict[str, np.ndarray]]:
     """Mean true reward of every candidate's seeds, by judge; empty for recordings."""
-    known, found = read_judged(desk, rules), {}
+    known, found = read_judged(desk, rules[0]), {}
     for judge in TRUTHS:
-        named = {x: f"{x}/{judge}" for x in (TEAM, *CANDIDATES)}
+        named = {x: f"{x}/{judge}" for x in (TEAM, *rules[1])}
         own = {x: known[place] for x, place in named.items() if place in known}
         for row, (_, job) in trained.items():
             if (one := read_judged(desk, job).get(judge)) is not None:
@@ -140,7 +143,7 @@ def _true_rewards(desk: Desk, trained: Trained, rules: Job) -> dict[str, dict[st
     return found
 
 
-def _choose(rule: str, fields: list[list[Evidence]], truth) -> dict[str, Any]:
+def choose_in_fields(rule: str, fields: list[list[Evidence]], truth) -> dict[str, Any]:
     """What a rule chooses in every field and its regret before every true judge."""
     chosen = [CHOICE_RULES[rule](own) for own in fields]
     told: dict[str, Any] = {"rule": rule, "chosen": chosen}

@@ -9,6 +9,7 @@ from functools import partial
 
 from stepdown.experiment.bound_jobs import BoundJob, make_bound_job
 from stepdown.experiment.choice_jobs import (
+    CANDIDATES,
     ChoiceJob,
     SecondJob,
     make_choice_job,
@@ -31,7 +32,9 @@ from stepdown.patients.cohort import CohortConfig
 OWN, CHOICE, BOUND = (f"experiment/{x}_jobs.py" for x in ("evidence", "choice", "bound"))
 SECOND = ("evaluation/second_twin.py", "evaluation/compare.py")
 CHOOSING = ("evaluation/choosing.py", "evaluation/evidence.py")
-THEOREMS = ("evaluation/certificate.py", "evaluation/model_error.py")
+THEOREMS = tuple(
+    f"evaluation/{name}.py" for name in ("certificate", "bounds", "hour_values", "model_error")
+)
 RECORDS = tuple(
     f"evaluation/{name}.py"
     for name in (
@@ -128,7 +131,8 @@ def _records(run: _Run) -> Job:
 def _choice(run: _Run, guardian: Job) -> Job:
     make = partial(make_choice_job, bench=run.bench, others=(guardian, run.plan.rules))
     parts = (*RECORDS, *JUDGES, *SECOND, *CHOOSING, OWN, CHOICE)
-    return run.job("choice", ChoiceJob(), parts, make, guardian, run.plan.rules)
+    settings = ChoiceJob(candidates=tuple(x for x in CANDIDATES if x in run.rules))
+    return run.job("choice", settings, parts, make, guardian, run.plan.rules)
 
 
 def _certificate(run: _Run, guardian: Job, look: Job) -> Job:

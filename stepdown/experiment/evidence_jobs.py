@@ -6,7 +6,7 @@ patients, is kept as a sentence in place of numbers, for the report to print.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax.random as jr
@@ -116,7 +116,7 @@ def make_records_job(
         "deaths_known": died is not None,
         "calibration": {"log_loss": check.log_loss, "ece": check.ece, "brier": check.brier},
     }
-    return arrays_and_info({}, about | {"policies": _tell_policies(found)})
+    return arrays_and_info({}, about | {"policies": tell_policies(found)})
 
 
 def _too_short(decisions: Decisions) -> int:
@@ -130,7 +130,8 @@ def _too_short(decisions: Decisions) -> int:
     return sum(length < HORIZON for length in longest.values())
 
 
-def _tell_policies(found: Mapping[str, list[Estimates]]) -> list[dict[str, Any]]:
+def tell_policies(found: Mapping[str, list[Estimates]]) -> list[dict[str, Any]]:
+    """Estimates and overlap of every policy, means over its seeds, as plain numbers."""
     usual = {name: _over_seeds(found[REFERENCE], name) for name in ESTIMATORS} \
         if REFERENCE in found else {}  # fmt: skip
     told = []
@@ -255,15 +256,14 @@ def make_transfer_job(
         for number, shift in enumerate(settings.shifts, 1):
             rows += _judge_shift(settings, shift, wanted, guard)
             watch(number / len(settings.shifts))
-    words = {shift.name: shift.words for shift in settings.shifts}
+    words = [[shift.name, shift.words] for shift in settings.shifts]  # a mapping loses its order
     return arrays_and_info({}, {"rows": rows, "shifts": words})
 
 
 def _judge_shift(settings: TransferJob, shift: Shift, wanted: Mapping[str, Policy], guard):
-    config = replace(settings.cohort)
     k_patients, k_starts = jr.split(jr.key(SHIFT_SEED + settings.seed))
     with on_cpu():
-        cohort, latents, world = simulate_shifted(config, shift, key=k_patients)
+        cohort, latents, world = simulate_shifted(settings.cohort, shift, key=k_patients)
         starts = draw_judged_starts(cohort, latents, settings.episodes, key=k_starts)
         team = judge_team(starts, world)
     judged = {TEAM: team} | {

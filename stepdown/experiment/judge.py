@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepdown.artifacts import MANIFEST, check_folder
+from stepdown.experiment.beside import run_somewhere
 from stepdown.experiment.evidence import make_evidence
-from stepdown.experiment.jobs import Job, alone, in_order, run_jobs
+from stepdown.experiment.jobs import Job, alone, in_order
 from stepdown.experiment.presets import PRESETS
 from stepdown.experiment.run import (
     KIND,
@@ -15,7 +16,6 @@ from stepdown.experiment.run import (
     put_in_place,
     show,
 )
-from stepdown.experiment.scale import run_on_ray
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class JudgeConfig:
 
     run: Path  # folder of `stepdown run`, with its RUN.jobs beside it
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
+    workers: int = 1  # processes of this machine that make jobs side by side
 
 
 def judge(config: JudgeConfig) -> None:
@@ -42,10 +43,7 @@ def judge(config: JudgeConfig) -> None:
         )
     with alone(config.run) as desk:
         _require_done([job for job in jobs if not desk.is_done(job)], len(jobs), asked)
-        if config.ray is None:
-            run_jobs(more, desk)
-        else:
-            run_on_ray(more, desk, config.ray)
+        run_somewhere(more, desk, config.ray, config.workers)
         put_in_place(asked, plans, desk, fingerprint_of(asked.preset, jobs))
     show(config.run)
 

@@ -38,7 +38,7 @@ from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.episodes import Starts
 from stepdown.patients.population import World
 from stepdown.policies.bc import BCConfig, train_bc
-from stepdown.policies.model_based import train_model_based
+from stepdown.policies.model_based import ModelBasedConfig, train_model_based
 from stepdown.policies.penalties import (
     DensityPenalty,
     DisagreementPenalty,
@@ -76,24 +76,27 @@ def make_train_job(
         if isinstance(recipe, BCConfig):
             policies, curves = train_bc(hours, select, recipe, key=keys, watch=watch)
         elif isinstance(recipe, SVRConfig):
-            train = partial(train_svr, hours, select, recipe, watch=_count(settings, watch))
+            count = _count(recipe, settings.seeds, watch)
+            train = partial(train_svr, hours, select, recipe, watch=count)
             policies, curves = train_each(lambda key: train(key=key), keys)
         else:
             assert ensemble is not None
             dynamics = read_ensemble(desk, ensemble)
             penalty = _penalty(desk, settings, dynamics, guardian)
             parts = hours, dynamics, penalty, recipe
-            train = partial(train_model_based, *parts, watch=_count(settings, watch))
+            count = _count(recipe, settings.seeds, watch)
+            train = partial(train_model_based, *parts, watch=count)
             policies, curves = train_each(lambda key: train(key=key), keys)
     kept = {name: x for name, x in curves.items() if np.ndim(x) > 1}
     return arrays_and_info(kept, {"row": settings.row}) | save_policies(policies, settings.row)
 
 
-def _count(settings: TrainJob, watch: Callable[[float], None]) -> Callable[[object], None]:
+def _count(
+    recipe: SVRConfig | ModelBasedConfig, seeds: int, watch: Callable[[float], None]
+) -> Callable[[object], None]:
     """Tell the share of all epochs that are done; on a CPU seeds come in turn."""
-    recipe = settings.recipe
     every = recipe.report_every if isinstance(recipe, SVRConfig) else recipe.rollout_every
-    runs = 1 if jax.default_backend() != "cpu" else settings.seeds
+    runs = 1 if jax.default_backend() != "cpu" else seeds
     done = itertools.count(1)
     return lambda info: watch(next(done) * every / (recipe.updates * runs))
 

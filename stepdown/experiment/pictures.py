@@ -1,6 +1,7 @@
 """The pictures of a run, drawn from what its jobs have left."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from stepdown.experiment.presets import ExperimentConfig, recipe_of
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes
 from stepdown.report.comparison import JUDGES, OURS, Comparison
+from stepdown.report.comparison_figures import draw_exploitation
 from stepdown.report.pictures import draw_comparison
 from stepdown.report.record_figures import (
     SENSITIVE,
@@ -49,6 +51,29 @@ def draw_run(
     if plan.look is not None:
         pictures |= _draw_look(plan, desk, main, cohort, folder)
     return pictures
+
+
+def draw_cohorts(
+    plans: Sequence[Plan], desk: Desk, comparisons: Sequence[Comparison], folder: Path
+) -> dict[str, bytes]:
+    """Promise and truth of other cohorts, learned from recorded hours in our setting."""
+    own = {x.cohort: x for x in comparisons if x.data == "recorded" and x.setting == "ours"}
+    pictures = {}
+    for plan in (x for x in plans if x.name in own):
+        drawn = {"exploitation": partial(draw_exploitation, own[plan.name])}
+        if plan.look is not None:
+            arrays = desk.arrays(plan.look)
+            levels = constant_levels(own[plan.name]) | {"ensemble": arrays["constant/ensemble"]}
+            drawn["levels"] = partial(_draw_levels, values=levels, row=arrays["constant/row"])
+        for name, draw in drawn.items():
+            path = folder / f"{name}-{plan.name}.png"
+            draw(path)
+            pictures[f"{name}, {plan.name}"] = path.read_bytes()
+    return pictures
+
+
+def _draw_levels(path: Path, values: Mapping[str, np.ndarray], row: np.ndarray) -> None:
+    draw_constant_levels(values, row, path)
 
 
 def _draw_look(

@@ -1,26 +1,33 @@
 """The results of a run: models to use, tables, figures, one page, few lines for the terminal."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from stepdown.artifacts import Content, provenance
+from stepdown.experiment.evidence import EvidencePlan, finished
 from stepdown.experiment.jobs import Desk, in_order
 from stepdown.experiment.kept import read_policies
 from stepdown.experiment.patients import read_truth
-from stepdown.experiment.pictures import draw_run, draw_sweep
+from stepdown.experiment.pictures import draw_cohorts, draw_run, draw_sweep
 from stepdown.experiment.plan import JUDGING_TWIN, Plan
 from stepdown.experiment.presets import OURS_ROW, ExperimentConfig
 from stepdown.experiment.results import read_comparisons, stage_seconds
+from stepdown.experiment.searches import SEARCHED, search_rows
 from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
 from stepdown.policies.checkpoints import save_policy
 from stepdown.records import files
 from stepdown.report.calibration import describe_cohort
 from stepdown.report.claim_tables import twin_grid
+from stepdown.report.comparison import Comparison
+from stepdown.report.comparison import to_csv as comparison_csv
 from stepdown.report.comparison_tables import short_grid
+from stepdown.report.evidence_figures import draw_evidence
+from stepdown.report.evidence_parts import KINDS, Findings
+from stepdown.report.evidence_section import first_screen, named_pictures
 from stepdown.report.grids import to_text
 from stepdown.report.page import BANNER, Section, cohort_section
 from stepdown.report.parts import Parts, read_parts, save_fitted
@@ -48,6 +55,10 @@ def publish(
     comparisons = [one for each in plans for one in read_comparisons(each, desk)]
     pictures = draw_run(plan, desk, comparisons, cohort, folder)
     pictures |= draw_sweep(sizes, plan, desk, folder) | twins.pictures | guardians.pictures
+    pictures |= draw_cohorts(plans[1:], desk, comparisons, folder)
+    judged = finished(plans, desk)
+    evidence = _evidence(judged, comparisons, desk)
+    pictures |= named_pictures(evidence, [draw_evidence(one, folder) for one in evidence])
     results = Results(
         title=TITLE,
         comparisons=comparisons,
@@ -57,20 +68,43 @@ def publish(
         pictures=pictures,
         sections=[_cohort_section(rows, folder / "cohort"), *filter(None, [guardians.section])],
         banner=f"{BANNER} {QUICK}" if sizes.shrink else BANNER,
-        stages=stage_seconds(in_order([job for each in plans for job in each.jobs]), desk),
+        stages=stage_seconds(in_order([x for each in (*plans, *judged) for x in each.jobs]), desk),
+        evidence=evidence,
     )
     shown = [to_text(short_grid(one)) for one in comparisons if one.setting == "ours"]
     text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
     if sizes.shrink:
         shown.append(QUICK)
+    shown += first_screen(evidence)
     content = make_tables(results) | kept_files(folder / "cohort", "cohort") | twins.files
-    content |= guardians.files | _policy(plan, desk, parts, folder)
-    content |= {f"figures/{name.replace(' ', '-')}.png": png for name, png in pictures.items()}
+    content |= guardians.files | _policy(plan, desk, parts, folder) | _figures(pictures)
+    if sizes.searches:
+        every = in_order([job for each in plans for job in each.jobs])
+        content["tables/search.csv"] = comparison_csv(search_rows(every, desk), SEARCHED)
     return content | {
         "tables/cohort.csv": cohort_csv(rows),
         RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
         REPORT: results_page(results).encode(),
     }
+
+
+def _figures(pictures: Mapping[str, bytes]) -> dict[str, Content]:
+    """Pictures as files: "levels, hidden-8" becomes levels-hidden-8.png."""
+    plain = {name.replace(", ", "-").replace(" ", "-"): png for name, png in pictures.items()}
+    return {f"figures/{name}.png": png for name, png in plain.items()}
+
+
+def _evidence(
+    plans: Sequence[EvidencePlan], comparisons: Sequence[Comparison], desk: Desk
+) -> list[Findings]:
+    """What `stepdown judge` has found, if it was asked."""
+    own = {x.cohort: x for x in comparisons if x.data == "recorded" and x.setting == "ours"}
+    found = []
+    for plan in plans:
+        jobs = {kind: getattr(plan, kind) for kind in KINDS}
+        told = {kind: desk.info(job) for kind, job in jobs.items() if job is not None}
+        found.append(Findings(own[plan.name], **told))
+    return found
 
 
 def _lay_out_cohort(plan: Plan, desk: Desk, path: Path) -> None:

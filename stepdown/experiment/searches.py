@@ -4,6 +4,7 @@ Every trial is a training of its own, kept like any other. The search compares t
 user with real data could apply; the row is then trained with all seeds as the best trial was.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,6 +21,7 @@ from stepdown.experiment.wiring import POLICIES, train_job
 from stepdown.training import member
 
 PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/in_patients.py")
+SEARCHED = ("search", "changes", "score", "chosen")  # columns of the table of trials
 KEY = 3
 
 
@@ -79,3 +81,18 @@ def make_chosen_job(
     """Train all seeds as the best trial was."""
     recipe = apply_changes(settings.recipe, desk.info(search)["chosen"])
     return make_train_job(desk, source, replace(settings, recipe=recipe), models[0], models[1])
+
+
+def search_rows(jobs: Sequence[Job], desk: Desk) -> list[dict[str, object]]:
+    """Every trial of the searches among the jobs: what was changed, what it scored."""
+    rows: list[dict[str, object]] = []
+    for job in jobs:
+        if not isinstance(job.settings, SearchJob):
+            continue
+        found = desk.info(job)
+        for one in found["trials"]:
+            words = ", ".join(f"{name} {value:g}" for name, value in one["changes"].items())
+            chosen = "yes" if one["changes"] == found["chosen"] else "no"
+            values = (job.name, words or "the preset", one["score"], chosen)
+            rows.append(dict(zip(SEARCHED, values, strict=True)))
+    return rows

@@ -27,6 +27,28 @@ CAPTIONS: dict[str, tuple[str, str, str]] = {  # chapter, heading, what to see
         "If records hold low support for recovered hearts alone, models take it for a remedy. "
         "Where models rise and the truth falls, learning without a guardian is led astray.",
     ),
+    "ranks": (
+        "evidence",
+        "Who is best? Ask the twin, ask the truth",
+        "Learned methods by reward in test patients and in two twins. Lines that cross are "
+        "methods that a model puts in the wrong order.",
+    ),
+    "records alone": (
+        "evidence",
+        "Estimates from records alone, beside the truth",
+        "Gray: so few patients followed the policy that the estimate is called uninformative.",
+    ),
+    "regret": (
+        "evidence",
+        "What a choice without the truth costs",
+        "Bold: the rule that is the default.",
+    ),
+    "subgroups": ("evidence", "Who is helped, who is harmed", ""),
+    "elsewhere": (
+        "evidence",
+        "Trained here, judged elsewhere",
+        "Where reward falls and the guardian's share does not rise, nobody is warned.",
+    ),
     "scores": ("scores", "Scores of all episodes", "Every seed and episode of a judge."),
     "mix": ("scores", "Levels chosen", "What each method sets, all hours of all episodes."),
     "rollouts reward": (

@@ -38,11 +38,13 @@ from stepdown.report.comparison_tables import (
     safety_grid,
     weaning_grid,
 )
+from stepdown.report.evidence_parts import Findings
+from stepdown.report.evidence_section import evidence_files, evidence_section, first_screen
 from stepdown.report.grids import Grid, to_html, to_markdown
 from stepdown.report.page import BANNER, Section, make_page, provenance_section
 from stepdown.report.paper_numbers import CAVEAT
 from stepdown.report.pictures import show
-from stepdown.report.summary import lead_of, summary_html
+from stepdown.report.summary import lead_of, say_comparisons, summary_html
 
 STYLE = """
 body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
@@ -50,6 +52,8 @@ body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: .75rem; }
 .card { background: var(--soft); border-left: .3rem solid var(--line); border-radius: .4rem;
   padding: .1rem .9rem; }
+.warn { background: var(--warn); border-left: .3rem solid var(--bad); border-radius: .4rem;
+  padding: .5rem .9rem; margin: .6rem 0 1rem; }
 .headline { font-size: 1.1rem; font-weight: 600; margin: .6rem 0 1rem; padding-left: 1.2rem; }
 .big { font-size: 1.7rem; font-weight: 700; } .card ul { margin: .2rem 0 .8rem; padding-left: 1rem;
   color: var(--muted); font-size: .92rem; }
@@ -107,6 +111,7 @@ class Results:
     sections: Sequence[Section] = ()  # more chapters, before the definitions
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds
     banner: str = BANNER
+    evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
 
     def __post_init__(self):
         if not self.comparisons:
@@ -156,13 +161,18 @@ def make_tables(results: Results) -> dict[str, bytes]:
     ):
         if rows:
             add(f"tables/{name}", to_csv(rows, list(rows[0])), grid())
-    return made
+    return made | evidence_files(results.evidence)
 
 
 def results_page(results: Results) -> str:
     """The whole page."""
     chapters = [
         Section("Promise and truth", show(results.pictures, "truth"), "truth"),
+        Section(
+            "Evidence beyond the twin",
+            evidence_section(results.evidence, results.pictures),
+            "evidence",
+        ),
         Section("The comparison", _comparison(results), "comparison"),
         Section("Episodes", show(results.pictures, "scores"), "scores"),
         Section("At the bedside", show(results.pictures, "bedside"), "bedside"),
@@ -196,7 +206,8 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
         if (one.cohort, one.setting, one.sampled) == (main.cohort, main.setting, main.sampled)
     ]
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
-    return f"{summary_html(main)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
+    more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
+    return f"{summary_html(main, more)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
 
 
 def _comparison(results: Results) -> str:

@@ -5,10 +5,14 @@ for a quick look.
 """
 
 import html
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stepdown.evaluation.compare import OTHERS, Metric, difference, estimate, resample, values_of
+from stepdown.evaluation.judging import Judged
 from stepdown.report.comparison import (
     BASELINES,
     JUDGES,
@@ -85,16 +89,73 @@ def headline(comparison: Comparison) -> list[str]:
         parts = [f"{word} the {words} {' and '.join(where)}" for word, where in places.items()]
         if parts:
             said.append(f"CORMPO is {'; '.join(parts)}.")
-    agree = {x: _first(comparison, "twin") == _first(comparison, x) for x in comparison.judges[1:]}
-    for same, word in ((True, "agrees"), (False, "disagrees")):
-        truths = [WORDS[judge] for judge, answer in agree.items() if answer == same]
-        if truths and _first(comparison, "twin") is not None:
-            said.append(f"The twin {word} with the {' and the '.join(truths)} on the best method.")
     return said
 
 
-def summary_html(comparison: Comparison) -> str:
-    """Headline, a card for each judge, and everything in full sentences."""
+def say_ranking(comparison: Comparison) -> list[str]:
+    """Whether the twin ranks the learned methods as each truth does; disagreement is said first."""
+    said: dict[bool, list[str]] = {False: [], True: []}
+    for truth in comparison.judges[1:]:
+        first = {x: _first(comparison, x) for x in ("twin", truth)}
+        if comparison.judges[0] != "twin" or None in first.values():
+            continue
+        wrong, pairs = _reversed_pairs(comparison, truth)
+        names = {x: name_of(str(y)) for x, y in first.items()}
+        same = first["twin"] == first[truth] and not wrong
+        best = (
+            f"both put {names[truth]} first"
+            if first["twin"] == first[truth]
+            else f"the twin puts {names['twin']} first, the {WORDS[truth]} {names[truth]}"
+        )
+        word = "agree" if same else "disagree"
+        said[same].append(
+            f"Twin and {WORDS[truth]} {word} on the ranking: {best}; {wrong} of {pairs} pairs of "
+            "methods are clearly the other way round."
+        )
+    return [*said[False], *said[True]]
+
+
+def say_comparisons(comparisons: Sequence[Comparison]) -> list[str]:
+    """In how many comparisons the twin puts another method first than the surest truth does."""
+    asked = [x for x in comparisons if len(x.judges) > 1 and _first(x, x.judges[-1]) is not None]
+    if len(asked) < 2:
+        return []
+    apart = [x for x in asked if _first(x, "twin") != _first(x, x.judges[-1])]
+    names = ", ".join(f"{x.name} ({x.cohort})" for x in apart)
+    return [
+        f"Over all data sets, settings and cohorts, the twin puts another method first than the "
+        f"truth in {len(apart)} of {len(asked)} comparisons{': ' if apart else ''}{names}."
+    ]
+
+
+def _reversed_pairs(comparison: Comparison, truth: str) -> tuple[int, int]:
+    """Pairs of learned methods that both judges tell apart clearly, in opposite order; and all."""
+    both = [comparison.before(x) for x in ("twin", truth)]
+    learned = [x for x in LEARNED if all(x in judged for judged in both)]
+    weights = [resample(judged[learned[0]].row) for judged in both] if learned else []
+    wrong, pairs = 0, list(itertools.combinations(learned, 2))
+    for one, other in pairs:
+        words = [
+            _word(estimate(_apart(judged, one, other), own))
+            for judged, own in zip(both, weights, strict=True)
+        ]
+        wrong += sorted(words) == ["ahead of", "behind"]
+    return wrong, len(pairs)
+
+
+def _apart(judged: Mapping[str, Judged], one: str, other: str) -> np.ndarray:
+    return difference(values_of(judged[one], "reward"), values_of(judged[other], "reward"))
+
+
+def summary_html(comparison: Comparison, more: Sequence[str] = ()) -> str:
+    """Whether twin and truth agree, headline, a card for each judge, and all in full sentences.
+
+    `more` are sentences of the evidence beyond the twin.
+    """
+    ranking = say_ranking(comparison)
+    warned = any("disagree" in x for x in ranking)
+    told = " ".join(f"{html.escape(x)}" for x in ranking)
+    box = f'<p class="{"warn" if warned else "muted"}">{told}</p>' if told else ""
     lines = "".join(f"<li>{html.escape(x)}</li>" for x in headline(comparison))
     cards = "".join(_card(one) for one in find_verdicts(comparison))
     if not cards:
@@ -105,10 +166,10 @@ def summary_html(comparison: Comparison) -> str:
         for judge in comparison.judges
         for x in say_against(comparison, judge, baselines)
     ]
-    ranks = "".join(f"<p>{html.escape(x)}</p>" for x in say_agreement(comparison))
+    ranks = "".join(f"<p>{html.escape(x)}</p>" for x in (*more, *say_agreement(comparison)))
     full = "".join(f"<li>{html.escape(x)}</li>" for x in sentences)
     return (
-        f'<ul class="headline">{lines}</ul>\n<div class="cards">{cards}</div>\n{ranks}\n'
+        f'{box}<ul class="headline">{lines}</ul>\n<div class="cards">{cards}</div>\n{ranks}\n'
         f"<details><summary>The same in full sentences, and against the methods without density"
         f"</summary><ul>{full}</ul></details>\n"
     )
@@ -117,7 +178,8 @@ def summary_html(comparison: Comparison) -> str:
 def summary_text(comparison: Comparison) -> str:
     """The same for a terminal."""
     sentences = [x for y in comparison.judges for x in say_against(comparison, y, BASELINES)[:1]]
-    return "\n".join([*headline(comparison), *sentences, *say_agreement(comparison)]) + "\n"
+    said = [*say_ranking(comparison), *headline(comparison)]
+    return "\n".join([*said, *sentences, *say_agreement(comparison)]) + "\n"
 
 
 def _card(one: Verdict) -> str:

@@ -181,6 +181,70 @@ def test_impossible_chances_and_foreign_parts_are_refused(records):
         OffPolicyConfig(floor=0.0)
 
 
+def test_actions_that_nobody_knows_are_refused(records):
+    decisions, behavior = records.decisions, records.behavior
+    for odd in (1, 10):  # counted from P2, P1 would silently be P9
+        level = decisions.level.copy()
+        level[3] = odd
+        with pytest.raises(ValueError, match=f"expected decisions for P2 to P9, got P{odd}"):
+            prepare_records(
+                dataclasses.replace(decisions, level=level), behavior, QUICK, key=jr.key(0)
+            )
+    with pytest.raises(ValueError, match=r"expected log-probabilities of the 8 levels .*\(9,\)"):
+        policy_chances(lambda state: jnp.zeros(9), decisions.state)
+    with pytest.raises(ValueError, match="expected finite log-probabilities"):
+        policy_chances(lambda state: jnp.full(8, -jnp.inf), decisions.state)
+
+
+def test_a_policy_that_excludes_what_was_recorded_weighs_nothing(records):
+    """Zero propensities of the policy: nobody followed it, and weighting says so."""
+    found = estimate_off_policy(_Elsewhere(), records, how="mode", key=jr.key(2))
+    assert found.word == "uninformative"
+    assert found.overlap.share_seen() < 0.05
+    assert found.wis.high - found.wis.low > 1.0 or not np.isfinite(found.wis.high)
+    assert np.isfinite(found.fqe.value)
+
+
+class _Elsewhere(eqx.Module):
+    """Always four levels away, which nobody does."""
+
+    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+        far = jnp.where(level_in_force(state) > 5, -4, 4) + level_in_force(state)
+        return jnp.where(jnp.arange(8) == far - LOWEST, 0.0, -1e9)
+
+
+def test_stays_shorter_than_the_horizon_are_used_as_far_as_they_go():
+    """Three decisions a stay: hours beyond them have no weighted value, and that is said."""
+    draw = np.random.default_rng(0)
+    stays = [np.repeat(draw.choice([5, 6], 4), 6) for _ in range(40)]
+    decisions = make_decisions(make_cohort(stays))
+    fold = (decisions.patient % 5).astype(np.int32)
+    chances = np.where(np.isin(np.arange(8) + LOWEST, [5, 6]), 0.5, 1e-9)[None]
+    logs = np.log(np.repeat(chances, len(fold), axis=0))
+    ones = np.ones(len(fold))
+    coin = Behavior(logs, ones, ones, fold)
+    policy = _Coin()
+    whole = prepare_records(decisions, coin, dataclasses.replace(QUICK, hours=6), key=jr.key(0))
+    found = estimate_off_policy(policy, whole, key=jr.key(1))
+    assert found.word == "uninformative"
+    assert not np.isfinite(found.wis.value)
+    assert (found.wis.low, found.wis.high) == (-np.inf, np.inf)
+    assert found.overlap.recorded.tolist() == pytest.approx([1.0, 2 / 3, 1 / 3, 0, 0, 0])
+    # asked for as many hours as there are, the same records are enough
+    short = prepare_records(decisions, coin, dataclasses.replace(QUICK, hours=3), key=jr.key(0))
+    found = estimate_off_policy(policy, short, key=jr.key(1))
+    assert found.word == "informative"
+    assert found.wis.low < 3 * hourly_reward([5, 6]).mean() < found.wis.high
+
+
+class _Coin(eqx.Module):
+    """P5 or P6, whatever was before."""
+
+    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+        levels = jnp.arange(8) + LOWEST
+        return jnp.log(jnp.where((levels == 5) | (levels == 6), 0.5, 1e-12))
+
+
 def test_the_word_follows_the_limits():
     def overlap(patients, seen, never=0.0):
         hours = np.ones(6)

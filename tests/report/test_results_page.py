@@ -47,13 +47,12 @@ def test_verdicts_are_those_by_hand():
     assert patients.others["acp"]["mean"] == 0.0
 
 
-def test_the_headline_says_who_disagrees():
+def test_the_headline_says_who_is_ahead():
     assert headline(comparison()) == [
         "CORMPO is behind the best baseline in the twin; "
         "ahead of the best baseline in true test patients.",
         "CORMPO is behind the best method without density in the twin; not clearly different "
         "from the best method without density in true test patients.",
-        "The twin disagrees with the true test patients on the best method.",
     ]
     assert "Spearman correlation" in summary_text(comparison())
 
@@ -75,7 +74,7 @@ def test_the_page_needs_no_network(page):
 def test_the_first_screen_holds_the_verdicts(page):
     first = page[: page.index("<nav>")]
     assert "<h2>Summary" in first
-    assert "The twin disagrees with the true test patients on the best method." in first
+    assert "Twin and true test patients disagree on the ranking: the twin puts MBPO first" in first
     assert '<span class="big">−3.00</span> reward (−75 %) [−3.00, −3.00]' in first
     assert "against BC (cloning), the best baseline here (known only afterwards)" in first
     assert "Choosing by the twin, judged in the true test patients" in first
@@ -125,7 +124,7 @@ def test_results_need_a_comparison():
 
 
 def test_captions_belong_to_chapters():
-    known = {"truth", "scores", "bedside", "learning", "twin", "guardian", "records"}
+    known = {"truth", "scores", "bedside", "learning", "twin", "guardian", "records", "evidence"}
     assert {chapter for chapter, *_ in CAPTIONS.values()} == known
 
 
