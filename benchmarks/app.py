@@ -1,4 +1,4 @@
-"""How fast the app answers: `python benchmarks/app.py [RUN]` prints the figures of docs/app.md.
+"""How fast the app answers: `python benchmarks/app.py [RUN]`, as in docs/performance.md.
 
 The server runs in a process of its own, and so does a plain FastAPI echo, to which everything is
 held: same machine, same client, same bytes in. Needs the `app` extra and a finished run.
@@ -6,6 +6,7 @@ held: same machine, same client, same bytes in. Needs the `app` extra and a fini
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,8 @@ from pathlib import Path
 from stepdown.app.commands import AppConfig, serve
 serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
 """
-PORTS = {"app": 8431, "echo": 8432}
+PORTS = {"app": 8441, "echo": 8442}
+PIDS: dict[str, int] = {}
 JSON = "content-type: application/json\r\n"
 
 
@@ -45,12 +47,16 @@ def main() -> None:
             subprocess.Popen([sys.executable, "-c", APP, str(PORTS["app"]), str(run), state]),
             subprocess.Popen([sys.executable, "-c", ECHO, str(PORTS["echo"])]),
         ]
+        PIDS.update(zip(PORTS, (server.pid for server in servers), strict=True))
         try:
             wait(f"http://127.0.0.1:{PORTS['echo']}/healthz")
             wait(f"http://127.0.0.1:{PORTS['app']}/readyz")
-            print(f"ready after {time.perf_counter() - started:.1f} s")
+            spent = cpu_ms("app") / 1000
+            took = time.perf_counter() - started
+            print(f"ready after {took:.1f} s (bar 30), {spent:.1f} s of CPU")
             wait_for_reviews()
             asyncio.run(measure(a_body()))
+            asyncio.run(hostile())
         finally:
             for server in servers:
                 server.terminate()
@@ -96,11 +102,12 @@ def a_body() -> dict:
 async def measure(body: dict) -> None:
     """All figures, one after the other."""
     health = request("GET", "/healthz")
-    print("\n| what | req/s | p50 ms | p99 ms | bar |\n|---|---|---|---|---|")
+    print("\n| what | req/s | p50 ms | p99 ms | CPU ms each | bar |\n|---|---|---|---|---|---|")
     ours = await closed("app", health, 8, 4.0)
     echo = await closed("echo", health, 8, 4.0)
     say("/healthz, 8 at once", ours, "1000 req/s, p99 20 ms")
     say("echo's /healthz, 8 at once", echo)
+    print(f"| /healthz: ours / echo | x{ours[0] / echo[0]:.2f} | | | x{ours[3] / echo[3]:.2f} | |")
     for hours, rate, seconds, bar in (
         (1, 5.0, 20.0, "5 req/s, p50 300 ms, p99 600 ms"),
         (6, 0.5, 30.0, "0.5 req/s, p99 3 s"),
@@ -111,36 +118,71 @@ async def measure(body: dict) -> None:
         say(f"what-if {hours} h, paced", found, bar)
         say("echo of the same body, paced", plain)
         ratio = statistics.median(found[1]) / statistics.median(plain[1])
-        print(f"| what-if {hours} h / echo, p50 | | x{ratio:.0f} | | |")
+        print(f"| what-if {hours} h / echo | | x{ratio:.0f} | | x{found[3] / plain[3]:.0f} | |")
     sent = json.dumps(body).encode()
-    say("what-if 6 h, 2 at once", await closed("app", request("POST", "/v1/whatif", sent), 2, 10.0))
-    await overload(request("POST", "/v1/whatif", sent), health)
+    fastest = await closed("app", request("POST", "/v1/whatif", sent), 2, 10.0)
+    say("what-if 6 h, 2 at once", fastest)
+    await overload(request("POST", "/v1/whatif", sent), health, 10 * fastest[0])
 
 
-def say(name: str, found: tuple[float, list[float], list[int]], bar: str = "") -> None:
+def say(name: str, found: tuple[float, list[float], list[int], float], bar: str = "") -> None:
     """A line of the table."""
-    rate, times, codes = found
+    rate, times, codes, spent = found
     cuts = statistics.quantiles(times, n=100)
     odd = {code: codes.count(code) for code in set(codes) if code != 200}
-    print(f"| {name} | {rate:.1f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {bar} {odd or ''} |")
+    told = f"{rate:.1f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {spent:.2f}"
+    print(f"| {name} | {told} | {bar} {odd or ''} |", flush=True)
 
 
-async def overload(call: bytes, health: bytes) -> None:
-    """Ten times what may wait, at once; health meanwhile; then one more."""
-    started = time.perf_counter()
-    crowd = [asyncio.create_task(once("app", call)) for _ in range(170)]
+async def overload(call: bytes, health: bytes, rate: float, seconds: float = 5.0) -> None:
+    """Ten times what can be answered, for a while; health meanwhile; then one more."""
+    asking = asyncio.create_task(paced("app", call, rate, seconds))
     pulse = []
-    while not all(one.done() for one in crowd):
+    while not asking.done():
         pulse.append((await once("app", health))[0])
         await asyncio.sleep(0.02)
-    codes = [one.result()[1] for one in crowd]
+    codes = asking.result()[2]
+    started, after = time.perf_counter(), (0.0, 429)
+    while after[1] != 200:
+        after = await once("app", call)
     took = time.perf_counter() - started
-    after = await once("app", call)
+    cuts = statistics.quantiles(pulse, n=100)
     print(
-        f"\noverload: 170 at once, {codes.count(200)} answered, {codes.count(429)} sent away, "
-        f"{sum(code >= 500 for code in codes)} failed; done after {took:.1f} s; "
-        f"slowest health {max(pulse):.0f} ms; the next answer took {after[0]:.0f} ms ({after[1]})"
+        f"\noverload: {rate:.0f} req/s for {seconds:.0f} s, {codes.count(200)} answered, "
+        f"{codes.count(429)} sent away, {sum(code >= 500 for code in codes)} failed; health p50 "
+        f"{cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, slowest {max(pulse):.0f} ms (bar 100); "
+        f"an answer {took:.1f} s after it (bar 5)"
     )
+
+
+async def hostile(times: int = 20) -> None:
+    """CPU time of the server for bodies that are none, the worst of them."""
+    bodies = {
+        "10 MB": b"1" * 10_000_000,
+        "a list of 1e6": b'{"candidates":[' + b"1," * 999_999 + b"1]}",
+        "120 kB of numbers": b'{"candidates":[' + b"1," * 60_000 + b"1]}",
+        "deep JSON": b"[" * 120_000,
+        "bad UTF-8": b'{"t_end": "\xff\xfe"}',
+    }
+    spent, codes = {}, set()
+    for name, body in bodies.items():
+        before = cpu_ms("app")
+        for _ in range(times):
+            try:
+                codes.add((await once("app", request("POST", "/v1/whatif", body)))[1])
+            except (ConnectionError, asyncio.IncompleteReadError):
+                codes.add("closed")  # before the whole body was read
+        spent[name] = (cpu_ms("app") - before) / times
+    told = ", ".join(f"{name} {value:.1f} ms" for name, value in spent.items())
+    print(f"\nhostile bodies: {told} of CPU each (bar 50); codes {sorted(map(str, codes))}")
+
+
+def cpu_ms(server: str) -> float:
+    """CPU time of a server so far."""
+    fields = (
+        Path(f"/proc/{PIDS[server]}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    )
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ── a small HTTP client: the usual ones are slower than what is measured ─────────────────────────
@@ -182,19 +224,22 @@ async def closed(server: str, call: bytes, workers: int, seconds: float):
             found.append(await answer(reader, writer, call))
         writer.close()
 
-    started = time.perf_counter()
+    started, before = time.perf_counter(), cpu_ms(server)
     await asyncio.gather(*(work() for _ in range(workers)))
-    return len(found) / (time.perf_counter() - started), *map(list, zip(*found, strict=True))
+    rate = len(found) / (time.perf_counter() - started)
+    spent = (cpu_ms(server) - before) / len(found)
+    return rate, *map(list, zip(*found, strict=True)), spent
 
 
 async def paced(server: str, call: bytes, rate: float, seconds: float):
     """At a rate, whether or not the last answer is there."""
-    tasks = []
+    tasks, before = [], cpu_ms(server)
     for _ in range(round(rate * seconds)):
         tasks.append(asyncio.create_task(once(server, call)))
         await asyncio.sleep(1 / rate)
     found = await asyncio.gather(*tasks)
-    return rate, *map(list, zip(*found, strict=True))
+    spent = (cpu_ms(server) - before) / len(found)
+    return rate, *map(list, zip(*found, strict=True)), spent
 
 
 def audit_speed(entries: int = 1000) -> None:

@@ -21,6 +21,7 @@ import tyro
 
 from stepdown import __version__
 from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
+from stepdown.experiment.judge import JudgeConfig, judge
 from stepdown.experiment.presets import RunPreset
 from stepdown.experiment.run import RunConfig, run
 from stepdown.experiment.simulate import SimulateConfig, simulate
@@ -53,6 +54,13 @@ class _Run(RunConfig):
 
 
 @dataclass(frozen=True)
+class _Judge(JudgeConfig):
+    """Add evidence beyond the twin to a finished run."""
+
+    run: tyro.conf.Positional[Path]  # folder of `stepdown run`
+
+
+@dataclass(frozen=True)
 class _Score(ScoreConfig):
     """Score the stays of a cohort or episode file."""
 
@@ -61,9 +69,9 @@ class _Score(ScoreConfig):
 
 @dataclass(frozen=True)
 class _Export(ExportConfig):
-    """Export the hours of a cohort for other people's learners."""
+    """Export a cohort's hours or a run's models for other people's programs."""
 
-    cohort: tyro.conf.Positional[Path]  # folder of `stepdown simulate`, or a Parquet file like it
+    source: tyro.conf.Positional[Path]  # cohort of `stepdown simulate`, or a finished run
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ class _Audit(AuditConfig):
 COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
     "simulate": (SimulateConfig, simulate),
     "run": (_Run, run),
+    "judge": (_Judge, judge),
     "import": (_Import, import_recordings),
     "score": (_Score, score),
     "export": (_Export, export),

@@ -102,7 +102,7 @@ def test_help_names_every_option_with_its_default(command, capsys):
     for name in set(config.__dataclass_fields__) - {
         "preset",
         "file",
-        "cohort",
+        "source",
         "method",
         "run",
         "folder",

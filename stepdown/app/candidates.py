@@ -1,5 +1,6 @@
 """One candidate level on the screen: its forecast, or why there is none."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,13 +8,15 @@ import numpy as np
 
 from stepdown.app.engine import Engine
 from stepdown.app.forecast import JUDGED, QUANTILES, SHOWN, Outlook
-from stepdown.app.gates import LV_FROM
+from stepdown.app.gates import LV_FROM, PLACES
+from stepdown.app.limits import Limits
 from stepdown.app.pumps import PUMPS
 from stepdown.app.refusals import GATES, LV_END, refusal
 from stepdown.app.request import Read, Request
 from stepdown.app.support import nearest_patients
-from stepdown.signals import HORIZON, LEVELS, LVEDP, MAP, NAMES, PULSATILITY, SIGNALS
+from stepdown.signals import HORIZON, HR, LEVELS, LVEDP, MAP, NAMES, PULSATILITY, SIGNALS
 
+SHORT = {MAP: "MAP", HR: "HR", PULSATILITY: "pulsatility"}
 _STEPS = ("", "one level", "two levels", "three levels", "four levels", "five levels",
           "six levels", "seven levels")  # fmt: skip
 
@@ -26,11 +29,12 @@ class Shared:
     request: Request
     read: Read
     outlook: Outlook
+    limits: Limits
     similar: np.ndarray  # (8,) recorded hours
     distance: np.ndarray  # to every recorded hour
     codes: dict[str, np.ndarray]  # R10 to R12, (8,) each
     forbidden: dict[str, np.ndarray]  # H1 to H5, (8,) each
-    good: np.ndarray  # (8,) acceptable
+    place: np.ndarray  # (8,) what is the matter with a level, an index into gates.PLACES
 
 
 def bare_candidate(p: int, level: int) -> dict[str, Any]:
@@ -42,6 +46,7 @@ def bare_candidate(p: int, level: int) -> dict[str, Any]:
         "refusals": [],
         "gates": [],
         "acceptable": False,
+        "verdict": "Not acceptable: no forecast is shown.",
         "quantiles": None,
         "carry_forward": None,
         "risk": None,
@@ -61,7 +66,8 @@ def make_candidate(shared: Shared, p: int) -> dict[str, Any]:
     ]
     if p > pump.highest:
         sentence = f"P-{p} is not a level of the {pump.label}."
-        return bare | {"refusals": [refusal("R07", sentence)], "gates": gates}
+        verdict = f"Not acceptable: {sentence}"
+        return bare | {"refusals": [refusal("R07", sentence)], "gates": gates, "verdict": verdict}
     support = {
         "n": int(shared.similar[i]),
         "pvalue": round(float(shared.outlook.p_value[i]), 4),
@@ -69,6 +75,7 @@ def make_candidate(shared: Shared, p: int) -> dict[str, Any]:
     }
     refusals = _refusals(shared, p, support["n"])
     common = {"refusals": refusals, "gates": gates, "support": support}
+    common["verdict"] = _verdict(shared, p, [gate["code"] for gate in gates])
     if any(one["scope"] == "candidate" for one in refusals):
         return bare | common
     return bare | common | _numbers(shared, p) | {"status": "ok"}
@@ -110,6 +117,38 @@ def count_words(count: int, draws: int) -> str:
     return f"about {twentieths} in 20 simulated courses"
 
 
+def list_levels(levels: Sequence[int]) -> str:
+    """Levels in words, such as "P-5, P-6 and P-7"."""
+    names = [f"P-{p}" for p in levels]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def worst_limit(shared: Shared, p: int) -> tuple[str, int]:
+    """The limit that most courses cross at a level, in words, and how many do."""
+    counts = np.asarray(shared.outlook.crossing[p - LEVELS[0]])
+    column = JUDGED[int(np.argmax(counts))]
+    low, high = shared.limits.bounds()[column]
+    unit = SIGNALS[column].unit
+    ends = f"{low:.0f}" if np.isinf(high) else f"{low:.0f} or {high:.0f}"
+    return f"{SHORT[column]} {ends} {unit}", int(counts.max())
+
+
+def _verdict(shared: Shared, p: int, gates: list[str]) -> str:
+    """The one sentence on whether a level is acceptable, as the gates placed it."""
+    place = PLACES[shared.place[p - LEVELS[0]]]
+    if place == "forbidden":
+        return f"Not acceptable: forbidden by {', '.join(gates)}."
+    if place == "unjudged":
+        return "Not acceptable: no forecast is shown."
+    if place == "more":
+        return f"Not needed: holding P-{int(shared.read.bed.level)} is acceptable."
+    limit, many = worst_limit(shared, p)
+    draws = shared.engine.draws
+    most = int(shared.engine.gates.risk * draws + 1e-9)  # exact: 11 of 100 is not "about 2 in 20"
+    told = f"{many} of {draws} simulated courses cross {limit}, at most {most} of {draws} may."
+    return f"Acceptable: {told}" if place == "acceptable" else f"Not acceptable: {told}"
+
+
 def _refusals(shared: Shared, p: int, similar: int) -> list[dict[str, Any]]:
     i, gates, found = p - LEVELS[0], shared.engine.gates, []
     if shared.codes["R10"][i]:
@@ -130,7 +169,7 @@ def _numbers(shared: Shared, p: int) -> dict[str, Any]:
     i = p - LEVELS[0]
     quantiles, carried = _curves(shared, p)
     return {
-        "acceptable": bool(shared.good[i]),
+        "acceptable": PLACES[shared.place[i]] == "acceptable",
         "quantiles": quantiles,
         "carry_forward": carried,
         "risk": _risk(shared, i),

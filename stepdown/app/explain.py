@@ -1,22 +1,19 @@
-"""The words of an answer: what is measured now, why it is refused, why a level is acceptable."""
+"""The words of an answer: what is measured now, and why a state is refused."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stepdown.app.candidates import Shared, count_words
 from stepdown.app.engine import Engine
-from stepdown.app.forecast import JUDGED, Outlook
-from stepdown.app.gates import LV_FROM, UNKNOWN, gate_wish, has_gap, inside_limits
+from stepdown.app.gates import UNKNOWN
 from stepdown.app.limits import Limits
 from stepdown.app.pumps import PUMPS
-from stepdown.app.refusals import CODES, GATES, LV_END, STATE_CODES, refusal
+from stepdown.app.refusals import CODES, STATE_CODES, refusal
 from stepdown.app.request import Read
 from stepdown.app.units import suspect_units
-from stepdown.signals import HORIZON, HR, LEVELS, MAP, NAMES, PULSATILITY, REQUIRED, SIGNALS
+from stepdown.signals import NAMES, REQUIRED, SIGNALS
 
-_NAMES = {MAP: "MAP", HR: "HR", PULSATILITY: "pulsatility"}
 _DIGITS = {"L/min": 2, "mmHg/mL": 2}
 
 
@@ -26,7 +23,6 @@ def now_table(read: Read, limits: Limits) -> dict[str, Any]:
     for index, signal in enumerate(SIGNALS):
         column = hour[:, index]
         known = column[np.isfinite(column)]
-        low, high = bounds.get(index, (-np.inf, np.inf))
         table[signal.name] = {
             "value": _number(column[-1], signal.unit),
             "unit": signal.unit,
@@ -34,10 +30,17 @@ def now_table(read: Read, limits: Limits) -> dict[str, Any]:
             "lowest": _number(known.min(), signal.unit) if len(known) else None,
             "highest": _number(known.max(), signal.unit) if len(known) else None,
             "trend": _trend(column, signal.unit),
-            "inside": bool(((known > low) & (known < high)).all()) if index in bounds else None,
+            "inside": _inside(column, *bounds[index]) if index in bounds else None,
             "converted": read.converted.get(signal.name),
         }
     return table
+
+
+def _inside(column: np.ndarray, low: float, high: float) -> bool | None:
+    """Whether the hour lay inside; None where a missing sample leaves that open."""
+    if ((column <= low) | (column >= high)).any():
+        return False
+    return None if np.isnan(column).any() else True
 
 
 def _trend(column: np.ndarray, unit: str) -> float | None:
@@ -45,7 +48,8 @@ def _trend(column: np.ndarray, unit: str) -> float | None:
     place = np.flatnonzero(np.isfinite(column) & (np.abs(column) < 1e6))
     if len(place) < 3:
         return None
-    slope = np.polyfit(place, column[place], 1)[0]
+    away = place - place.mean()
+    slope = away @ column[place] / (away @ away)
     return _number(slope * (len(column) - 1), unit)
 
 
@@ -68,11 +72,11 @@ def quality_notes(read: Read, filled: Sequence[str], used: Sequence[int]) -> dic
 def state_sentences(read: Read, refused: np.ndarray, engine: Engine) -> list[dict[str, Any]]:
     """The refusals of a state with what exactly is the matter."""
     details = {
-        "R02": lambda: _named(read, _lacking(read, engine, REQUIRED), "is missing in the hour"),
-        "R04": lambda: _named(read, _outside(read), "lies outside its range"),
+        "R02": lambda: _named(_lacking(read, engine, REQUIRED), "is missing in the hour"),
+        "R04": lambda: _range_detail(read),
         "R05": lambda: _unit_detail(read),
         "R07": lambda: _level_detail(read, engine),
-        "R09": lambda: _named(read, _lacking(read, engine, engine.used), "is missing in the hour"),
+        "R09": lambda: _named(_lacking(read, engine, engine.used), "is missing in the hour"),
     }
     found = []
     for code, held in zip(STATE_CODES, refused, strict=True):
@@ -83,7 +87,7 @@ def state_sentences(read: Read, refused: np.ndarray, engine: Engine) -> list[dic
     return found
 
 
-def _named(read: Read, columns: Sequence[int], what: str) -> tuple[str | None, str]:
+def _named(columns: Sequence[int], what: str) -> tuple[str | None, str]:
     if not columns:
         return None, ""
     return NAMES[columns[0]], f"{', '.join(SIGNALS[i].label for i in columns)} {what}."
@@ -103,15 +107,25 @@ def _outside(read: Read) -> list[int]:
     return found
 
 
+def _range_detail(read: Read) -> tuple[str | None, str]:
+    found = _outside(read)
+    if not found:
+        return None, ""
+    told = []
+    for index in found:
+        signal = SIGNALS[index]
+        low, high = signal.hard
+        told.append(f"{signal.label} lies outside {low:g} to {high:.0f} {signal.unit}")
+    return NAMES[found[0]], f"{', '.join(told)}."
+
+
 def _unit_detail(read: Read) -> tuple[str | None, str]:
     if read.undeclared:
         label = SIGNALS[NAMES.index(read.undeclared[0])].label
         return read.undeclared[0], f"{label} has no unit that fits it."
-    return _named(
-        read,
-        [int(i) for i in np.flatnonzero(suspect_units(read.bed.signals, read.factors))],
-        "fits another unit",
-    )
+    found = np.flatnonzero(suspect_units(read.bed.signals, read.factors))
+    told = [f"{SIGNALS[i].label} does not look like {SIGNALS[i].unit}" for i in found]
+    return (NAMES[found[0]], f"{', '.join(told)}.") if told else (None, "")
 
 
 def _level_detail(read: Read, engine: Engine) -> tuple[str | None, str]:
@@ -124,65 +138,3 @@ def _level_detail(read: Read, engine: Engine) -> tuple[str | None, str]:
     if bed.speed_level not in (UNKNOWN, bed.level):
         return "level", f"P-{bed.level} was given; the speed is that of P-{bed.speed_level}."
     return "level", f"P-{bed.level} is none of P-2 to P-{bed.highest}."
-
-
-def refused_reasons(codes: Sequence[str]) -> list[str]:
-    """Why there is no suggestion."""
-    return ["No forecast and no suggestion.", *(CODES[code].sentence for code in codes)]
-
-
-def reasons_for(shared: Shared, limits: Limits, suggested: int) -> list[str]:
-    """Why these levels are acceptable, and why others are not; never empty."""
-    bed, draws = shared.read.bed, shared.engine.draws
-    lowest = {i: np.nanmin(bed.signals[:, i]) for i in JUDGED}
-    told = ", ".join(f"{_NAMES[i]} >= {lowest[i]:.0f}" for i in JUDGED)
-    stable = inside_limits(bed.signals, limits)
-    hours = _stable_hours(shared.read, limits)
-    reasons = []
-    if has_gap(bed.signals, shared.engine.used):
-        reasons.append(f"{GATES['H5']} No change is suggested.")
-    if stable:
-        reasons.append(f"Inside the limits for {_hours(hours)} (last hour: {told}).")
-    else:
-        reasons.append(f"Outside the limits in the last hour ({told}): no step down.")
-    if suggested > 0:
-        i = suggested - LEVELS[0]
-        pressure = int(shared.outlook.crossing[i, JUDGED.index(MAP)])
-        reasons += [
-            f"P-{suggested}: {count_words(pressure, draws)} cross MAP {limits.map_low:g} "
-            f"within {HORIZON} h.",
-            f"{int(shared.similar[i])} similar patient-hours at P-{suggested}.",
-        ]
-    else:
-        reasons.append(
-            "Nothing is suggested: each level is refused, out of reach, or leaves the limits in "
-            f"more than {100 * shared.engine.gates.risk:.0f} % of the simulated courses."
-        )
-    low = [p for p in LEVELS if p < LV_FROM and shared.good[p - LEVELS[0]]]
-    return [*reasons, LV_END] if low else reasons
-
-
-def policy_wish(engine: Engine, outlook: Outlook, good: np.ndarray) -> dict[str, Any] | None:
-    """What the learned policy of the run would choose, and whether the gates leave it that."""
-    if engine.policy is None:
-        return None
-    wish = LEVELS[int(np.argmax(outlook.preference))]
-    kept = int(gate_wish(np.asarray(wish), good)) == wish
-    verdict = "which is acceptable" if kept else "which is not acceptable here"
-    words = f"The learned policy ({engine.method}) would choose P-{wish}, {verdict}."
-    return {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}
-
-
-def _stable_hours(read: Read, limits: Limits) -> int:
-    """Whole hours in a row, back from now, inside the limits."""
-    steps, count = len(read.bed.signals), 0
-    while (count + 1) * steps <= len(read.signals):
-        end = len(read.signals) - count * steps
-        if not inside_limits(read.signals[end - steps : end], limits):
-            break
-        count += 1
-    return count
-
-
-def _hours(count: int) -> str:
-    return "the last hour" if count <= 1 else f"{count} h"

@@ -17,6 +17,7 @@ from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED
 REACH = 2  # levels in one decision
 LV_FROM = 4  # P-level; below it the console shows no LV metrics
 UNKNOWN = -1  # a level that nobody told
+PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
 _HARD = np.array([signal.hard for signal in SIGNALS])
 
 
@@ -84,7 +85,7 @@ def forbidding_gates(
     step = levels - bed.level[..., None]
     change, down = step != 0, step < 0
     valid = (levels >= LOWEST) & (levels <= np.minimum(bed.highest, HIGHEST)[..., None])
-    unsafe = ~inside_limits(bed.signals, limits)[..., None]
+    unsafe = outside_limits(bed.signals, limits)[..., None]
     gap = has_gap(bed.signals, used)[..., None]
     return {
         "H1": ~valid,
@@ -95,39 +96,34 @@ def forbidding_gates(
     }
 
 
-def acceptable_levels(
+def place_levels(
     bed: Bedside,
     allowed: Bool[np.ndarray, "*n 8"],
     judged: Bool[np.ndarray, "*n 8"],
     risk: Float[np.ndarray, "*n 8"],
     config: GateConfig = DEFAULT_GATES,
-) -> tuple[Bool[np.ndarray, "*n 8"], Bool[np.ndarray, "*n"]]:
-    """The set that is shown, and whether it is safe enough to suggest something out of it.
+) -> Int[np.ndarray, "*n 8"]:
+    """What is the matter with each level: an index into PLACES, 0 is acceptable.
 
-    `judged` levels have a forecast that is not refused; `risk` is the share of courses that leave
-    the limits. Levels of little risk are acceptable, and more support than is in force only if
-    that is too risky. Where every level is, what is left is to hold or to give more support, if
-    that lowers the risk; which one is not suggested.
+    `judged` levels have a forecast that is not refused; `risk` is the share of courses that cross
+    a limit, of the limit that is crossed most. Every level has one place, the first that fits: a
+    hard gate forbids it, it has no forecast, too many courses cross a limit, or it is more support
+    than is in force although that would do. What is left is acceptable, and nothing else is.
     """
-    levels = np.array(LEVELS)
-    level = bed.level[..., None]
-    able = allowed & judged
-    safe = able & (risk <= config.risk)
-    held = levels == level
-    holding = (safe & held).any(-1, keepdims=True)
-    now = np.where(held & able, risk, -np.inf).max(-1, keepdims=True)  # -inf: not judged
-    rest = able & (levels >= level) & (risk <= now)
-    some = safe.any(-1, keepdims=True)
-    good = np.where(holding, safe & (levels <= level), np.where(some, safe, rest))
-    return good, np.asarray(some).reshape(bed.level.shape)
+    levels, level = np.array(LEVELS), bed.level[..., None]
+    risky = ~(risk <= config.risk)  # NaN is risky
+    safe = allowed & judged & ~risky
+    holding = (safe & (levels == level)).any(-1, keepdims=True)
+    more = holding & (levels > level)
+    return np.select([~allowed, ~judged, risky, more], [1, 2, 3, 4], 0)
 
 
 def suggest(
-    acceptable: Bool[np.ndarray, "*n 8"], settled: Bool[np.ndarray, "*n"]
+    acceptable: Bool[np.ndarray, "*n 8"], gap: Bool[np.ndarray, "*n"]
 ) -> Int[np.ndarray, "*n"]:
-    """The smallest acceptable support, UNKNOWN where nothing is settled."""
+    """The smallest acceptable support; UNKNOWN where there is none, or a gap in the hour."""
     lowest = np.argmax(acceptable, axis=-1) + LOWEST
-    return np.where(acceptable.any(-1) & settled, lowest, UNKNOWN)
+    return np.where(acceptable.any(-1) & ~gap, lowest, UNKNOWN)
 
 
 def gate_wish(
@@ -165,6 +161,20 @@ def inside_limits(
         values = signals[..., column]
         held &= ((values > low) & (values < high)).all(-1)  # NaN is not inside
     return np.asarray(held)
+
+
+def outside_limits(
+    signals: Float[np.ndarray, "*n steps 12"], limits: Limits
+) -> Bool[np.ndarray, "*n"]:
+    """Whether any measured sample of MAP, HR or pulsatility lay outside the limits.
+
+    A missing one may have, too: that is a gap, and says so.
+    """
+    found = np.zeros(signals.shape[:-2], bool)
+    for column, (low, high) in limits.bounds().items():
+        values = signals[..., column]
+        found |= ((values <= low) | (values >= high)).any(-1)  # NaN is not outside
+    return np.asarray(found)
 
 
 def has_gap(

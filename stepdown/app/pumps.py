@@ -1,5 +1,6 @@
 """Pump types as the screen names them: which levels exist, and which table of speeds they have."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,7 @@ def level_of_speed(speeds: np.ndarray, speed: float) -> int:
     return nearest + LOWEST if off[nearest] <= TOLERANCE else UNKNOWN
 
 
+@functools.cache
 def speeds_of(table: str) -> np.ndarray:
     """Speeds of P-2 to P-9, rpm."""
     return np.asarray(load_profile(table).speed)

@@ -137,7 +137,7 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
         },
         "marks": [],
         "waveform": None,
-        "not_recorded": ["suction and position alarms", "waveforms"],
+        "not_recorded": ["suction and position messages", "waveforms"],
     }
 
 

@@ -58,7 +58,7 @@ CODES: dict[str, Code] = {
     ),
     "R08": Code(
         "state",
-        "A suction or position alarm of the pump is reported as active.",
+        "Suction or a wrong position of the pump is reported.",
         "Resolve it at the console first; it comes before any change of support.",
     ),
     "R09": Code(

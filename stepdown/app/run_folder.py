@@ -37,7 +37,8 @@ class Loaded:
     """What a run folder holds for the app."""
 
     engine: Engine
-    stays: dict[str, Stay]
+    stays: dict[str, Stay]  # test patients, who are shown
+    fitted_on: dict[str, Stay]  # train patients, for the card alone
     card: dict[str, Any]
 
 
@@ -86,7 +87,8 @@ def load_run(
     hours = {"train": len(train.level), "select": len(select.level)}
     about = {"twin": twin_config.model, "guardian": saved.density.density, "hours": hours}
     about["guardian_holds_patient_data"] = saved.contains_patient_data
-    return Loaded(engine, stays, _card(run, engine, parts) | about)
+    fitted_on = read_stays(parts.train, pump_of_table(engine.table))
+    return Loaded(engine, stays, fitted_on, _card(run, engine, parts) | about)
 
 
 def _read_policy(run: Path, steps: int) -> tuple[Policy | None, SavedPolicy | None]:

@@ -215,8 +215,9 @@ class Service:
 
     def _review(self, stay: Stay) -> dict[str, Any]:
         answer, _ = self.compute(request_at(stay, stay.last), None)
-        inside = all(answer["now"][name]["inside"] for name in ("map", "hr", "pulsatility"))
-        rank = 0 if answer["status"] == "refused" else 1 if not inside else 2
+        known = [answer["now"][name]["inside"] for name in ("map", "hr", "pulsatility")]
+        inside = False if False in known else None if None in known else True
+        rank = 0 if answer["status"] == "refused" else 1 if inside is False else 2
         return {
             "status": answer["status"],
             "codes": [one["code"] for one in answer["refusals"]],
@@ -254,8 +255,9 @@ class Service:
             self._book(patient)
 
     def calibration(self) -> dict[str, Any]:
-        """How the forecasts of test patients came out."""
-        return calibrate(self.engine, self.stays.values())
+        """How the forecasts of test patients came out, and what the models give away."""
+        fitted_on = self.loaded.fitted_on.values() if self.loaded else ()
+        return calibrate(self.engine, self.stays.values(), fitted_on)
 
 
 def now_text() -> str:

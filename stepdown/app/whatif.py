@@ -13,26 +13,19 @@ import numpy as np
 
 from stepdown.app.candidates import Shared, bare_candidate, make_candidate, uncertainty_of
 from stepdown.app.engine import Engine, look
-from stepdown.app.explain import (
-    now_table,
-    policy_wish,
-    quality_notes,
-    reasons_for,
-    refused_reasons,
-    state_sentences,
-)
+from stepdown.app.explain import now_table, quality_notes, state_sentences
 from stepdown.app.forecast import Outlook, disagreement, likeness
 from stepdown.app.gates import (
-    acceptable_levels,
-    allowed_levels,
     candidate_refusals,
     forbidding_gates,
     has_gap,
+    place_levels,
     state_refusals,
     suggest,
 )
 from stepdown.app.limits import PRESETS, Limits, limits_to_dict, most_restrictive
 from stepdown.app.pumps import PUMPS
+from stepdown.app.reasons import policy_wish, reasons_for, refused_reasons
 from stepdown.app.refusals import STATE_CODES, refusal
 from stepdown.app.request import Read, Request, model_state, read_request
 from stepdown.app.support import count_similar, distances
@@ -47,7 +40,7 @@ UNKNOWNS = (
     "volume and urine",
     "hemolysis",
     "anticoagulation and purge",
-    "pump alarms, unless they are reported",
+    "suction and pump position, unless they are reported",
 )
 
 
@@ -152,24 +145,25 @@ def _forecast(
     p_value = np.asarray(outlook.p_value)
     codes = candidate_refusals(p_value, similar, disagreement(outlook), engine.gates)
     forbidden = forbidding_gates(bed, nothing, limits, engine.used)
-    good, settled = acceptable_levels(
+    place = place_levels(
         bed,
-        allowed_levels(bed, nothing, limits, engine.used),
+        ~np.any(list(forbidden.values()), axis=0),
         ~(codes["R10"] | codes["R11"]),
         np.asarray(outlook.crossing).max(-1) / engine.draws,
         engine.gates,
     )
-    asked = np.isin(np.array(LEVELS), request.candidates)
-    settled &= ~has_gap(bed.signals, engine.used)
-    suggested = int(suggest(good & asked, np.asarray(settled)))
-    shared = Shared(engine, request, read, outlook, similar, distance, codes, forbidden, good)
+    good = (place == 0) & np.isin(np.array(LEVELS), request.candidates)
+    suggested = int(suggest(good, has_gap(bed.signals, engine.used)))
+    shared = Shared(
+        engine, request, read, outlook, limits, similar, distance, codes, forbidden, place
+    )
     return {
         "candidates": [make_candidate(shared, p) for p in request.candidates],
-        "acceptable": [p for p in LEVELS if (good & asked)[p - LEVELS[0]]],
+        "acceptable": [p for p in LEVELS if good[p - LEVELS[0]]],
         "suggested": suggested if suggested > 0 else None,
-        "reasons": reasons_for(shared, limits, suggested),
+        "reasons": reasons_for(shared, suggested),
         "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else int(bed.level)),
-        "policy": policy_wish(engine, outlook, good & asked),
+        "policy": policy_wish(engine, outlook, good),
     }
 
 

@@ -135,6 +135,7 @@ class Candidate(BaseModel):
     refusals: list[Refusal]
     gates: list[Gate]
     acceptable: bool
+    verdict: str  # why, in a sentence
     quantiles: dict[str, dict[str, list[float]]] | None
     carry_forward: dict[str, float] | None
     risk: dict[str, Any] | None

@@ -1,9 +1,14 @@
-"""`stepdown export`: the hours of a cohort as data sets for other people's learners."""
+"""`stepdown export`: what we have, for other people's programs.
+
+The hours of a cohort go out as data sets for learners (Minari, D4RL), the models of a run as ONNX
+graphs. A run holds its cohort, so either can be named for data sets; models need a run.
+"""
 
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import jax.random as jr
 
@@ -12,31 +17,67 @@ from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.files import read_cohort
 from stepdown.records.split import split_patients
 
+ModelName = Literal["policy", "twin", "guardian"]
+
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Export the hours of a cohort for other people's learners."""
+    """Export the hours of a cohort, or the models of a run, for other people's programs."""
 
-    cohort: Path  # folder of `stepdown simulate`, or a Parquet file of the same columns
+    source: Path  # cohort of `stepdown simulate` (or a Parquet file like it), or a finished run
     minari: Path | None = None  # new folder for Minari data sets (its MINARI_DATASETS_PATH)
     d4rl: Path | None = None  # new folder for D4RL-style HDF5 files
+    onnx: Path | None = None  # new folder for the models of a run as ONNX files
+    models: tuple[ModelName, ...] = ("policy", "twin", "guardian")  # that go to --onnx
+    include_patient_data: bool = False  # a guardian by kernels holds recorded hours
     jump_weight: float = 0.0  # shaping: charge for a change of more than two levels
     weaning_weight: float = 0.0  # shaping: pay for weaning in stable hours
     seed: int = 7  # of the split into train, select and test patients
 
+    def __post_init__(self):
+        if self.minari is None and self.d4rl is None and self.onnx is None:
+            raise ValueError(
+                "expected --minari or --d4rl (the hours of a cohort) or --onnx (the models of a "
+                "run) with a folder, got none of them."
+            )
+        if not self.models or len(set(self.models)) < len(self.models):
+            raise ValueError("--models: expected policy, twin or guardian, each at most once.")
+
 
 def export(config: ExportConfig) -> None:
+    """Write what was asked for; every folder appears whole or not at all."""
+    folders = {"minari": config.minari, "d4rl": config.d4rl, "onnx": config.onnx}
+    for folder in folders.values():
+        if folder is not None:
+            require_free(folder)
+    if config.minari is not None or config.d4rl is not None:
+        _export_hours(config)
+    if config.onnx is not None:
+        _export_models(config, config.onnx)
+
+
+def _export_models(config: ExportConfig, folder: Path) -> None:
+    try:
+        from stepdown.report.onnx_run import onnx_files
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"expected {error.name}, which is not installed. Run pip install 'stepdown[onnx]'."
+        ) from error
+    files = onnx_files(config.source, config.models, config.include_patient_data)
+    write_folder(folder, files, kind="onnx", about=provenance(config=config))
+    for name, data in files.items():
+        sys.stdout.write(f"{name}: {len(data):,} bytes\n")
+
+
+def _export_hours(config: ExportConfig) -> None:
     """Write train, select and test patients separately, each once."""
     wanted = {"minari": config.minari, "d4rl": config.d4rl}
     folders = {kind: folder for kind, folder in wanted.items() if folder is not None}
-    if not folders:
-        raise ValueError("expected --minari or --d4rl with a folder, got neither.")
     writers = _writers()
-    for folder in folders.values():
-        require_free(folder)
     weights = HoursConfig(jump_weight=config.jump_weight, weaning_weight=config.weaning_weight)
     about = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
-    parts = split_patients(read_cohort(config.cohort), key=jr.key(config.seed))
+    cohort = read_cohort(_cohort_of(config.source))
+    parts = split_patients(cohort, key=jr.key(config.seed))
     hours = [(part, make_transitions(part, weights)) for part in parts]
     for kind, folder in folders.items():
         with tempfile.TemporaryDirectory() as made:
@@ -47,6 +88,11 @@ def export(config: ExportConfig) -> None:
         sys.stdout.write(
             f"{part.role}: {len(rows.level):,} decisions of {len(part.patient):,} patients\n"
         )
+
+
+def _cohort_of(source: Path) -> Path:
+    """A cohort as it is; of a run, the cohort inside."""
+    return source / "cohort" if (source / "cohort").is_dir() else source
 
 
 def _writers():

@@ -13,6 +13,7 @@ import pytest
 
 from stepdown.app.audit import ANCHOR, AUDIT, Audit, AuditError, verify
 from stepdown.app.commands import AuditConfig, verify_audit
+from tests.app.counts import count
 
 WHEN = "2026-01-01T00:00:00.000+00:00"
 ENTRIES = 40
@@ -58,10 +59,10 @@ def test_what_was_appended_is_read_back_and_verified(whole, tmp_path):
     assert verify(folder).entries == 41
 
 
-def test_a_thousand_edits_deletions_swaps_and_cuts_are_all_found(whole, tmp_path):
+def test_edits_deletions_swaps_and_cuts_are_all_found(whole, tmp_path):
     """A1, on what the entries say: every column, every row, whatever a client can do."""
     draw, rows, missed = random.Random(0), entries(whole), []
-    for trial in range(1000):
+    for trial in range(count(300, 1000)):
         folder = copy(whole, tmp_path / "b")
         kind = draw.choice(["edit"] * 5 + ["delete", "swap", "cut", "number", "insert"])
         change(folder, *tamper(kind, rows, draw))
@@ -102,7 +103,7 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(whole, tmp_path)
     before = [tuple(row) for row in entries(whole)]
     draw = random.Random(1)
     found = 0
-    for trial in range(200):
+    for trial in range(count(100, 1000)):
         folder = copy(whole, tmp_path / f"c{trial}")
         data = bytearray((folder / AUDIT).read_bytes())
         data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -111,7 +112,7 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(whole, tmp_path)
             assert [tuple(row) for row in entries(folder)] == before
         else:
             found += 1
-    assert found > 50  # the rest lay in unused space of the pages
+    assert found > 20  # the rest lay in unused space of the pages
 
 
 def entries(folder):
@@ -161,7 +162,7 @@ while True:
 def test_a_killed_writer_loses_at_most_the_entry_it_was_writing(tmp_path):
     """A2: kill -9 at random moments; everything acknowledged is there, and the chain goes on."""
     draw, acknowledged = random.Random(2), 0
-    for _ in range(8):
+    for _ in range(count(6, 50)):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         ) as process:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from stepdown.app.gates import (
     UNKNOWN,
-    acceptable_levels,
     allowed_levels,
     forbidding_gates,
     gate_wish,
     has_gap,
     inside_limits,
+    place_levels,
     state_refusals,
     suggest,
 )
@@ -168,9 +168,9 @@ def judged():
     allowed = allowed_levels(bed, refused, PAPER, USED)
     able = draw.random((MANY, 8)) > draw.choice([0.0, 0.3, 0.9], (MANY, 1))
     risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, 1.0], (MANY, 8))
-    acceptable, some = acceptable_levels(bed, allowed, able, risk)
+    acceptable = place_levels(bed, allowed, able, risk) == 0
     acceptable &= ~refused.any(-1, keepdims=True)
-    return bed, refused, allowed, able, risk, acceptable, some
+    return bed, refused, allowed, able, risk, acceptable
 
 
 POLICIES = {
@@ -189,7 +189,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_policy_breaks_a_gate_in_a_hundred_thousand_states(name, judged):
-    bed, refused, _, able, _, acceptable, _ = judged
+    bed, refused, _, able, _, acceptable = judged
     wish = POLICIES[name](bed, np.random.default_rng(3))
     level = gate_wish(wish, acceptable)
     made = level != UNKNOWN
@@ -199,8 +199,8 @@ def test_no_policy_breaks_a_gate_in_a_hundred_thousand_states(name, judged):
 
 
 def test_no_suggestion_breaks_a_gate_in_a_hundred_thousand_states(judged):
-    bed, refused, _, able, risk, acceptable, some = judged
-    level = suggest(acceptable, some & ~has_gap(bed.signals, USED))
+    bed, refused, _, able, risk, acceptable = judged
+    level = suggest(acceptable, has_gap(bed.signals, USED))
     made = level != UNKNOWN
     assert made.sum() > 5000
     assert_no_violation(bed, refused, able, level, made)
@@ -224,7 +224,7 @@ def assert_no_violation(bed, refused, able, level, made):
 
 def test_removing_data_never_turns_a_refusal_into_advice(judged):
     """D3: whatever samples or signals are taken away, no refused state is told to change."""
-    bed, refused, _, able, risk, _, _ = judged
+    bed, refused, _, able, risk, _ = judged
     draw = np.random.default_rng(4)
     gone = draw.random(bed.signals.shape) < draw.choice([0.02, 0.1, 0.5], (MANY, 1, 1))
     gone |= draw.random((MANY, 1, 12)) < 0.05
@@ -232,9 +232,9 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     poorer = dataclasses.replace(bed, signals=signals)
     later = state_refusals(poorer, USED)
     allowed = allowed_levels(poorer, later, PAPER, USED)
-    acceptable, some = acceptable_levels(poorer, allowed, able, risk)
+    acceptable = place_levels(poorer, allowed, able, risk) == 0
     acceptable &= ~later.any(-1, keepdims=True)
-    told = suggest(acceptable, some & ~has_gap(signals, USED))
+    told = suggest(acceptable, has_gap(signals, USED))
     changed = gone.any((1, 2)) & (~np.isnan(bed.signals) & gone).any((1, 2))
     was = refused.any(-1) & changed
     assert was.sum() > 10_000
@@ -281,17 +281,3 @@ def test_every_forbidden_level_has_a_gate_that_says_why(judged):
     gates = forbidding_gates(bed, refused, PAPER, USED)
     assert set(gates) == set(GATES)
     np.testing.assert_array_equal(np.any(list(gates.values()), axis=0), ~allowed)
-
-
-def test_acceptable_levels_follow_the_risk():
-    bed, every = calm(), np.ones(8, bool)
-    allowed = allowed_levels(bed, np.zeros(9, bool), PAPER, USED)
-
-    def shown(risk):
-        good, some = acceptable_levels(bed, allowed, every, np.array(risk))
-        return [p for p, held in zip(LEVELS, good, strict=True) if held], bool(some)
-
-    # P-2    P-3  P-4  P-5  P-6  P-7  P-8  P-9: little risk down to P-5, so no more support
-    assert shown([0.0, 0.5, 0.2, 0.1, 0.05, 0.0, 0.0, 0.0]) == ([5, 6], True)
-    assert shown([0.0, 0.5, 0.2, 0.2, 0.15, 0.1, 0.0, 0.0]) == ([7, 8], True)
-    assert shown([0.0, 0.5, 0.2, 0.2, 0.3, 0.2, 0.4, 0.0]) == ([6, 7], False)

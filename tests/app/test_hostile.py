@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from stepdown.app.security import LARGEST
+from tests.app.counts import count
 
 PATHS = ("/v1/whatif", "/v1/responses", "/v1/limits", "/v1/choices", "/v1/login")
 
@@ -117,7 +118,9 @@ def test_unknown_things_are_404_and_do_not_come_back(client):
 
 
 @given(name=st.text(min_size=1, max_size=80))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count(60, 10_000), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_no_name_reaches_the_log(client, caplog, name):
     """S9, with a mark that no log line may hold."""
     marked = f"zq{name}qz".replace("/", "")
@@ -153,7 +156,7 @@ def test_many_who_never_finish_asking_hold_nobody_up(port):
     for _ in range(5):
         started = time.monotonic()
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"status": "alive"}
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0  # half a request is kept for ten
     for one in half:
         one.close()
 
@@ -177,7 +180,7 @@ def test_the_api_keeps_to_its_own_schema(client):
         operation = result.ok()
         if operation.path not in SKIPPED:
             _try(operation, client, tried)
-    assert sum(tried.values()) > 250
+    assert sum(tried.values()) > count(250, 10_000)
     assert tried[200] > 20
     assert tried[422] > 100
     assert not [status for status in tried if status >= 500]
@@ -187,7 +190,7 @@ def _try(operation, client, tried):
     for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=12, suppress_health_check=HEALTH, database=None)
+        @settings(max_examples=count(12, 600), suppress_health_check=HEALTH, database=None)
         def one(case):
             sent = case.as_transport_kwargs(base_url="http://127.0.0.1:8000")
             content = {"json": sent["json"]} if "json" in sent else {"content": sent.get("data")}

@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from stepdown.app.calibration import rank_auc
 from stepdown.app.gates import UNKNOWN
 from stepdown.app.ledger import (
     ROWS,
@@ -103,6 +104,11 @@ def test_hours_with_a_gap_are_left_out(engine, stay):
     signals[20], level[20] = np.nan, UNKNOWN
     gappy = dataclasses.replace(stay, signals=signals, level=level)
     assert len(past_hours(gappy, 6, engine.used).level) == 21  # the hour before it and its own
+
+
+def test_pairs_are_counted_with_ties_as_halves():
+    """By hand: of six pairs four are higher and one is a tie."""
+    assert rank_auc(np.array([3.0, 2.0]), np.array([1.0, 2.0, 2.5])) == pytest.approx(4.5 / 6)
 
 
 def test_a_perfectly_placed_truth_gives_a_straight_curve():

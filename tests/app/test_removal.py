@@ -12,6 +12,7 @@ from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel, request_from_dict, request_to_dict
 from stepdown.app.whatif import what_if
 from stepdown.signals import NAMES
+from tests.app.counts import count
 
 
 def codes(answer):
@@ -30,7 +31,7 @@ def test_a_request_survives_json(service):
         assert request_from_dict(table) == request
 
 
-@settings(max_examples=60)
+@settings(max_examples=count(60, 2000))
 @given(data=st.data())
 def test_removing_data_never_turns_a_refusal_into_advice(engine, service, data):
     """D3, through the whole of an answer: spoil a moment, see it refused, take data away."""

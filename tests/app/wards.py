@@ -1,12 +1,16 @@
 """A small real run (simulated patients, a fitted twin and guardian) and a client for it."""
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import httpx
+import jax
 import jax.random as jr
+import numpy as np
 
 from stepdown.app.commands import AppConfig
 from stepdown.app.server import create_app
@@ -15,6 +19,7 @@ from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
 from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
+from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.policies.checkpoints import save_policy
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
@@ -23,17 +28,15 @@ from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
 from stepdown.report.parts import read_parts, save_fitted
 from stepdown.signals import LEVELS
-from stepdown.training import FitConfig
-from stepdown.twin.calibrated import CalibratedConfig
-from stepdown.twin.fit import TwinConfig, fit_twin, save_twin
+from stepdown.training import stack
+from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step
+from stepdown.twin.fit import Twin, TwinConfig, make_twin, save_twin, twin_rows
 
 COHORT_CONFIG = CohortConfig(patients=48, hours=24.0)
 TWIN = TwinConfig(
     model="best",
     errors=256,
-    calibrated=CalibratedConfig(
-        members=2, width=16, depth=1, fit=FitConfig(epochs=4, batch=64, learning_rate=3e-3)
-    ),
+    calibrated=CalibratedConfig(members=2, width=16, depth=1),
 )
 GUARDIAN = DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0))
 
@@ -48,7 +51,7 @@ def make_run(out: Path) -> Path:
     write_folder(out / "cohort", files, kind=KIND, about=provenance(config=COHORT_CONFIG, seed=7))
     parts = read_parts(out / "cohort")
     train, select = make_transitions(parts.train), make_transitions(parts.select)
-    twin, _ = fit_twin(train, select, TWIN, key=jr.key(0))
+    twin = quick_twin(train, select)
     guardian, _ = fit_guardian(train, select, GUARDIAN, RECORDED, key=jr.key(0))
     save_fitted(
         out / "twin", lambda path: save_twin(path, twin, TWIN), parts, kind="twin", model="best"
@@ -61,6 +64,28 @@ def make_run(out: Path) -> Path:
         model="kde",
     )
     return out
+
+
+def quick_twin(train: Transitions, select: Transitions) -> Twin:
+    """The best twin without its training: near persistence, errors of select patients kept."""
+    twin = make_twin(fit_scaler(train), 6, TWIN, key=jr.key(0))
+    rows = twin_rows(twin, _held(train)), twin_rows(twin, _held(select))
+    step = jax.jit(usual_step)(*rows[0])
+    members = [Member(step, 6, TWIN.calibrated, key=key) for key in jr.split(jr.key(1))]
+    members = [eqx.tree_at(_last, x, tuple(0.1 * y for y in _last(x))) for x in members]
+    network = calibrate(stack(members), rows[1], TWIN.errors, key=jr.key(2))
+    return dataclasses.replace(twin, network=network)
+
+
+def _held(hours: Transitions) -> Transitions:
+    """Hours through which the level was held."""
+    kept = np.flatnonzero(~np.asarray(hours.changed))
+    return jax.tree.map(lambda x: x[kept], hours)
+
+
+def _last(member: Member) -> tuple[Any, Any]:
+    layer = member.trunk.layers[-1]
+    return layer.weight, layer.bias
 
 
 def add_policy(run: Path) -> None:

@@ -52,7 +52,7 @@ export function patientBar(context, row, quality, extra = []) {
 export function reviewChip(review) {
   if (!review) return chip("info", "…", "not looked at yet");
   if (review.status === "refused") return chip("check", "⊘", `refused ${review.codes.join(", ")}`);
-  if (!review.inside_limits) return chip("outside", "■", "outside limits");
+  if (review.inside_limits === false) return chip("outside", "■", "outside limits");
   if (typeof review.suggested === "number") return chip("info", "→", `acceptable down to P-${review.suggested}`);
   return chip("good", "●", "nothing to suggest");
 }
