@@ -31,6 +31,7 @@ def refuse(desk: Desk):
 
 def die(desk: Desk):
     os.kill(os.getpid(), signal.SIGKILL)
+    return arrays_and_info({}, {})
 
 
 def graph() -> list[Job]:
