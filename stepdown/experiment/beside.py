@@ -7,7 +7,6 @@ share a GPU's time by turns; where NVIDIA's multi-process service runs, at the s
 
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
-from stepdown.experiment.jobs import Desk, Job, in_order, run_job, run_jobs
+from stepdown.experiment.jobs import Desk, Job, in_order, run_job, run_jobs, say
 from stepdown.experiment.scale import run_on_ray
 
 MEMORY = "XLA_PYTHON_CLIENT_PREALLOCATE"  # by default each process takes most of the GPU's
@@ -43,11 +42,11 @@ def run_beside(jobs: Sequence[Job], desk: Desk, workers: int) -> None:
         while waiting or running:
             for job in _ready(waiting, running)[: workers - len(running)]:
                 running[pool.submit(_make, waiting.pop(job.name), desk)] = job
-                _say(f"{number[job.name]} {job.name}")
+                say(f"{number[job.name]} {job.name}")
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for task in done:
                 job = running.pop(task)
-                _say(f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s")
+                say(f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s")
 
 
 def _ready(waiting: dict[str, Job], running: dict[Future[float], Job]) -> list[Job]:
@@ -103,8 +102,3 @@ def _make(job: Job, desk: Desk) -> float:
     start = time.perf_counter()
     run_job(job, desk)
     return time.perf_counter() - start
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

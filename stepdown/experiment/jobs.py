@@ -124,11 +124,16 @@ def run_jobs(jobs: Sequence[Job], desk: Desk) -> None:
     """Make what is missing, one after the other, and say so."""
     ordered = in_order(jobs)
     for number, job in enumerate(ordered, 1):
-        sys.stderr.write(f"[{number}/{len(ordered)}] {job.name}\n")
+        say(f"[{number}/{len(ordered)}] {job.name}")
         start = time.perf_counter()
         if run_job(job, desk):
-            sys.stderr.write(f"[{number}/{len(ordered)}] {time.perf_counter() - start:.1f} s\n")
-        sys.stderr.flush()
+            say(f"[{number}/{len(ordered)}] {time.perf_counter() - start:.1f} s")
+
+
+def say(line: str) -> None:
+    """A line for whoever waits, at once."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from stepdown.experiment.patients import read_truth
 from stepdown.experiment.pictures import draw_cohorts, draw_run, draw_sweep
 from stepdown.experiment.plan import JUDGING_TWIN, Plan
 from stepdown.experiment.presets import OURS_ROW, ExperimentConfig
-from stepdown.experiment.results import read_comparisons, stage_seconds
+from stepdown.experiment.results import SWEPT, read_comparisons, stage_seconds, sweep_rows
 from stepdown.experiment.searches import SEARCHED, search_rows
 from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
@@ -71,13 +71,15 @@ def publish(
         stages=stage_seconds(in_order([x for each in (*plans, *judged) for x in each.jobs]), desk),
         evidence=evidence,
     )
-    shown = [to_text(short_grid(one)) for one in comparisons if one.setting == "ours"]
+    shown = [to_text(short_grid(one)) for one in comparisons]
     text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
     if sizes.shrink:
         shown.append(QUICK)
     shown += first_screen(evidence)
     content = make_tables(results) | kept_files(folder / "cohort", "cohort") | twins.files
     content |= guardians.files | _policy(plan, desk, parts, folder) | _figures(pictures)
+    if plan.sweep:
+        content["tables/sweep.csv"] = comparison_csv(sweep_rows(plan, desk), SWEPT)
     if sizes.searches:
         every = in_order([job for each in plans for job in each.jobs])
         content["tables/search.csv"] = comparison_csv(search_rows(every, desk), SEARCHED)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from stepdown.evaluation.compare import METRICS, estimate, resample, values_of
 from stepdown.evaluation.judging import Judged
 from stepdown.experiment.jobs import Desk, Job
 from stepdown.experiment.learning import read_judged
@@ -27,6 +28,22 @@ def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
         seconds = {name: float(desk.about(row.train)["seconds"]) for name, row in rows.items()}
         found.append(Comparison(plan.name, data, setting, judged, curves, seconds))
     return found
+
+
+SWEPT = ("parameter", "value", "judge", "metric", "mean", "sd", "low", "high")
+
+
+def sweep_rows(plan: Plan, desk: Desk) -> list[dict[str, object]]:
+    """CORMPO with one number changed: every metric before every judge."""
+    rows: list[dict[str, object]] = []
+    for (parameter, value), one in plan.sweep.items():
+        for judge, judged in read_judged(desk, one.judge).items():
+            weights = resample(judged.row)
+            for metric in METRICS:
+                found = estimate(values_of(judged, metric), weights)
+                point = {"parameter": parameter, "value": value, "judge": judge, "metric": metric}
+                rows.append({**point, **found})
+    return rows
 
 
 def stage_seconds(jobs: list[Job], desk: Desk) -> dict[str, float]:

@@ -11,7 +11,6 @@ import fcntl
 import secrets
 import shutil
 import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 
 from stepdown.artifacts import MANIFEST
-from stepdown.experiment.jobs import Desk, Job, in_order, run_job
+from stepdown.experiment.jobs import Desk, Job, in_order, run_job, say
 
 LOSSES = 3  # times that one job may be lost with its machine and handed out again
 LOCKS = "locks"  # folder of the desk
@@ -44,7 +43,7 @@ def run_on_ray(jobs: Sequence[Job], desk: Desk, address: str) -> None:
     missing = []
     for job in ordered:
         if desk.is_done(job):  # this makes the fingerprint too, which then travels with the job
-            _say(lines[job.name])
+            say(lines[job.name])
         else:
             missing.append(job)
     if not missing:
@@ -195,7 +194,7 @@ def _hand_out(
         for job in list(waiting.values()):
             if not any(need.name in open_names for need in job.needs):
                 running[make.remote(waiting.pop(job.name), desk, sign)] = job
-                _say(lines[job.name])
+                say(lines[job.name])
         (task,), _ = ray.wait(list(running), num_returns=1)
         job = running.pop(task)
         try:
@@ -209,7 +208,7 @@ def _hand_out(
             continue
         if not _appears(desk.folder(job) / MANIFEST):
             raise ValueError(_not_shared(desk.path, ["a node"]))
-        _say(f"{lines[job.name]}: {seconds:.1f} s")
+        say(f"{lines[job.name]}: {seconds:.1f} s")
 
 
 def _again(job: Job, losses: int, error: Exception, lines: dict[str, str]) -> None:
@@ -220,7 +219,7 @@ def _again(job: Job, losses: int, error: Exception, lines: dict[str, str]) -> No
             f"{job.name}: expected a node that lasts, got {losses} that were lost, the last one "
             f"with: {reason}. Look at their memory; what was finished is kept."
         ) from error
-    _say(f"{lines[job.name]}: lost ({reason}), handed out again, {losses} of {LOSSES}")
+    say(f"{lines[job.name]}: lost ({reason}), handed out again, {losses} of {LOSSES}")
 
 
 def _failure(job: Job, cause: BaseException) -> Exception:
@@ -250,8 +249,3 @@ def _make(job: Job, desk: Desk, sign: Path) -> float:
         start = time.perf_counter()
         run_job(job, desk)
         return time.perf_counter() - start
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
