@@ -67,9 +67,9 @@ class TrainJob:
 
 
 def make_train_job(
-    desk: Desk, source: Source, settings: TrainJob, ensemble: Job | None, guardian: Job | None
+    desk: Desk, source: Source, settings: TrainJob, model: Job | None, guardian: Job | None
 ) -> dict[str, Content]:
-    """Train all seeds; the curves are kept."""
+    """Train all seeds, in the ensemble or the twin; the curves are kept."""
     hours, select = source.hours(desk)
     recipe, keys = settings.recipe, jr.split(jr.key(KEY), settings.seeds)
     with progress(f"training {settings.row}, {source.data}") as watch:
@@ -80,8 +80,9 @@ def make_train_job(
             train = partial(train_svr, hours, select, recipe, watch=count)
             policies, curves = train_each(lambda key: train(key=key), keys)
         else:
-            assert ensemble is not None
-            dynamics = read_ensemble(desk, ensemble)
+            assert model is not None
+            read = read_twin if ROWS[settings.row].in_twin else read_ensemble
+            dynamics = read(desk, model)
             penalty = _penalty(desk, settings, dynamics, guardian)
             parts = hours, dynamics, penalty, recipe
             count = _count(recipe, settings.seeds, watch)

@@ -187,21 +187,21 @@ def _rows(
     rows, known = {}, {}
     for row in config.rows:
         recipe = recipe_of(row, setting, source.data, config.shrink)
-        method, density = ROWS[row].method, ROWS[row].density
-        if same := known.get((method, density, recipe)):
+        method, density, in_twin = ROWS[row].method, ROWS[row].density, ROWS[row].in_twin
+        if same := known.get((method, density, in_twin, recipe)):
             rows[row] = same  # the paper shapes no reward of noisy data: both rows are one
             continue
         settings = TrainJob(row, recipe, config.seeds)
         guardian = guardians[density] if density else None
-        dynamics = None if method in ("bc", "svr") else ensemble
+        model = bench.twin if in_twin else None if method in ("bc", "svr") else ensemble
         where = f"{source.data}/{setting}/{row}"
-        if config.searches:
-            models = dynamics, guardian, bench.twin
+        if config.searches and not in_twin:  # the twin cannot say how well its own pupils do
+            models = model, guardian, bench.twin
             train = searched_train_job((name, where), source, settings, models)
         else:
-            train = train_job(f"{name}/train/{where}", source, settings, dynamics, guardian)
+            train = train_job(f"{name}/train/{where}", source, settings, model, guardian)
         rows[row] = Trained(row, train, judge_job(f"{name}/judge/{where}", bench, judging, train))
-        known[method, density, recipe] = rows[row]
+        known[method, density, in_twin, recipe] = rows[row]
     used = {ROWS[row].density for row in config.rows}
     kept = {f"{density}, {setting}": job for density, job in guardians.items() if density in used}
     return rows, kept

@@ -123,13 +123,11 @@ def ensemble_job(config: ExperimentConfig, name: str, source: Source) -> Job:
 
 
 def train_job(
-    name: str, source: Source, settings: TrainJob, ensemble: Job | None, guardian: Job | None
+    name: str, source: Source, settings: TrainJob, model: Job | None, guardian: Job | None
 ) -> Job:
     """All seeds of one row."""
-    make = partial(
-        make_train_job, source=source, settings=settings, ensemble=ensemble, guardian=guardian
-    )
-    used = (source.patients, source.synthetic, ensemble, guardian)
+    make = partial(make_train_job, source=source, settings=settings, model=model, guardian=guardian)
+    used = (source.patients, source.synthetic, model, guardian)
     return Job(name, settings, POLICIES, make, tuple(job for job in used if job))
 
 

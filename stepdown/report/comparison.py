@@ -38,7 +38,8 @@ Judge = Literal["twin", "patients", "fresh"]
 OURS, CLINICIANS, CEILING, EXPERT = "cormpo_kde", "clinicians", "look-ahead", "expert"
 BASELINES = ("bc", "mbpo", "mopo", "svr")  # the paper's
 PARTS = ("mbpo_shaped", "mopo_shaped", "disagreement", "disagreement_shaped")  # without density
-LEARNED = (*BASELINES, "cormpo_flow", OURS, "cormpo_unshaped", *PARTS)
+IN_TWIN = ("mbpo_twin", "cormpo_twin")  # which judges them, too
+LEARNED = (*BASELINES, "cormpo_flow", OURS, "cormpo_unshaped", *PARTS, *IN_TWIN)
 REFERENCES = (EXPERT, CLINICIANS, "hold", "taper", "protocol", CEILING)
 CONTRASTS = ("blind stepping down", "random", *(f"always P{level}" for level in range(2, 10)))
 ORDER = (*LEARNED, *REFERENCES, *CONTRASTS)
@@ -56,6 +57,8 @@ METHODS = {
     "mopo_shaped": "MOPO, reward shaped",
     "disagreement": "Disagreement",
     "disagreement_shaped": "Disagreement, shaped",
+    "mbpo_twin": "MBPO, shaped, in the twin",
+    "cormpo_twin": "CORMPO (KDE), in the twin",
     "expert": "Expert (learned in the twin)",
     "clinicians": "Clinicians",
     "hold": "Hold the level",

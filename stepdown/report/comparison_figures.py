@@ -48,6 +48,8 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # color, dash, marker
     "svr": ("#cc79a7", (0, (8, 2)), "h"),
     "disagreement": ("#7b5cb8", (0, (5, 2)), "p"),
     "disagreement_shaped": ("#7b5cb8", (0, (1, 1.2)), "*"),
+    "mbpo_twin": ("#d55e00", "-", ">"),
+    "cormpo_twin": ("#0072b2", (0, (3, 1, 1, 1)), "H"),
     "clinicians": ("#222222", "-", "o"),
     "expert": ("#5f6b76", (0, (3, 1)), "d"),
 }

@@ -13,6 +13,7 @@ from stepdown.evaluation.compare import difference, estimate, resample, values_o
 from stepdown.report.comparison import (
     BASELINES,
     CONTRASTS,
+    IN_TWIN,
     JUDGES,
     LEARNED,
     OURS,
@@ -30,6 +31,7 @@ from stepdown.report.paper_numbers import REWARDS, SOURCES
 GROUPS = {
     "The paper's methods": (*BASELINES, "cormpo_flow", OURS),
     "What each part of CORMPO does": ("cormpo_unshaped", *PARTS),
+    "Learned in the better twin": IN_TWIN,
     "References": REFERENCES,
     "Contrasts": [x for x in CONTRASTS if not x.startswith("always")],
 }
