@@ -13,7 +13,7 @@ from stepdown.experiment.beside import run_somewhere
 from stepdown.experiment.evidence import make_evidence
 from stepdown.experiment.jobs import alone, in_order
 from stepdown.experiment.plan import make_plan
-from stepdown.experiment.presets import PRESETS
+from stepdown.experiment.presets import PRESETS, sizes_of
 
 
 def main() -> None:
@@ -24,8 +24,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ray", help="auto or the address of a Ray cluster: jobs run there")
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
+    parser.add_argument("--no-search", action="store_true", help="train as the preset says")
     asked = parser.parse_args()
-    config = PRESETS[asked.preset]
+    config = sizes_of(asked.preset, search=not asked.no_search)
     plans = [make_plan(config, choice) for choice in config.cohorts]
     if asked.stage.startswith("evidence"):
         jobs = [job for plan in plans for job in make_evidence(plan).jobs]

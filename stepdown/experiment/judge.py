@@ -58,15 +58,18 @@ def _asked(run: Path) -> RunConfig:
     about = check_folder(run, KIND)["about"]
     if about["preset"] not in PRESETS:
         raise ValueError(f"{run}: expected a preset out of {', '.join(PRESETS)}, got another.")
-    recorded = about["config"].get("from_cohort")
-    return RunConfig(about["preset"], run, None if recorded is None else Path(recorded))
+    asked = about["config"]
+    recorded = asked.get("from_cohort")
+    own = None if recorded is None else Path(recorded)
+    return RunConfig(about["preset"], run, own, search=asked.get("search", True))
 
 
 def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
     """Refuse to train anything: a run may have taken hours on another machine."""
+    searched = "" if asked.search else " --no-search"
     if missing:
         raise ValueError(
             f"{asked.out}: expected a finished run of this version, got {len(missing)} of {count} "
             f"jobs that are missing or older, such as {missing[0].name}. Renew it first: "
-            f"stepdown run {asked.preset} --out {asked.out}."
+            f"stepdown run {asked.preset} --out {asked.out}{searched}."
         )

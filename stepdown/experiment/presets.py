@@ -162,6 +162,12 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
 }
 
 
+def sizes_of(preset: RunPreset, *, search: bool = True) -> ExperimentConfig:
+    """A preset, with its searches or without."""
+    sizes = PRESETS[preset]
+    return replace(sizes, searches=sizes.searches and search)
+
+
 def recipe_of(name: str, setting: SettingName, data: DataName, shrink: Shrink | None) -> Recipe:
     """The numbers that a row of the comparison is trained with."""
     row = ROWS[name]

@@ -24,7 +24,7 @@ from stepdown.artifacts import (
 from stepdown.experiment.beside import run_somewhere
 from stepdown.experiment.jobs import Desk, Job, alone, in_order
 from stepdown.experiment.plan import Plan, make_plan
-from stepdown.experiment.presets import PRESETS, RunPreset
+from stepdown.experiment.presets import PRESETS, ExperimentConfig, RunPreset, sizes_of
 from stepdown.experiment.published import REPORT, RESULTS, publish
 from stepdown.experiment.wiring import Imported
 from stepdown.records.files import KIND as COHORT
@@ -41,6 +41,12 @@ class RunConfig:
     from_cohort: Path | None = None  # imported recordings instead of simulated patients
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
     workers: int = 1  # processes of this machine that make jobs side by side
+    search: bool = True  # search first where the preset does; else train as its rows say
+
+    @property
+    def sizes(self) -> ExperimentConfig:
+        """What is asked for."""
+        return sizes_of(self.preset, search=self.search)
 
 
 def run(config: RunConfig) -> None:
@@ -63,7 +69,7 @@ def show(out: Path) -> None:
 
 def plans_of(config: RunConfig) -> list[Plan]:
     """The jobs of every cohort of the run."""
-    sizes = PRESETS[config.preset]
+    sizes = config.sizes
     imported = None if config.from_cohort is None else _imported(config.from_cohort)
     choices = sizes.cohorts if imported is None else sizes.cohorts[:1]
     return [make_plan(sizes, choice, imported) for choice in choices]
@@ -77,7 +83,7 @@ def put_in_place(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: 
         shutil.rmtree(rest, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         content: dict[str, Content] = {CONFIG: _json({"preset": config.preset})}
-        content |= publish(PRESETS[config.preset], plans, desk, Path(folder))
+        content |= publish(config.sizes, plans, desk, Path(folder))
         about = provenance(config=config) | {"fingerprint": fingerprint, "preset": config.preset}
         write_folder(new, content, kind=KIND, about=about)
     if out.exists():
