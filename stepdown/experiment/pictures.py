@@ -14,6 +14,7 @@ from stepdown.experiment.plan import Plan
 from stepdown.experiment.presets import ExperimentConfig, recipe_of
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes
+from stepdown.report.across_cohorts import draw_across, same_question
 from stepdown.report.comparison import JUDGES, OURS, Comparison
 from stepdown.report.comparison_figures import draw_exploitation
 from stepdown.report.pictures import draw_comparison
@@ -56,9 +57,12 @@ def draw_run(
 def draw_cohorts(
     plans: Sequence[Plan], desk: Desk, comparisons: Sequence[Comparison], folder: Path
 ) -> dict[str, bytes]:
-    """Promise and truth of other cohorts, learned from recorded hours in our setting."""
-    own = {x.cohort: x for x in comparisons if x.data == "recorded" and x.setting == "ours"}
+    """All cohorts together, and promise and truth of every further one."""
+    own = {x.cohort: x for x in same_question(comparisons)}
     pictures = {}
+    if len(own) > 1:
+        draw_across(comparisons, folder / "cohorts.png")
+        pictures["cohorts"] = (folder / "cohorts.png").read_bytes()
     for plan in (x for x in plans if x.name in own):
         drawn = {"exploitation": partial(draw_exploitation, own[plan.name])}
         if plan.look is not None:

@@ -20,6 +20,7 @@ from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
 from stepdown.policies.checkpoints import save_policy
 from stepdown.records import files
+from stepdown.report.across_cohorts import same_question, say_across
 from stepdown.report.calibration import describe_cohort
 from stepdown.report.claim_tables import twin_grid
 from stepdown.report.comparison import Comparison
@@ -71,7 +72,7 @@ def publish(
         stages=stage_seconds(in_order([x for each in (*plans, *judged) for x in each.jobs]), desk),
         evidence=evidence,
     )
-    shown = [to_text(short_grid(one)) for one in comparisons]
+    shown = [to_text(short_grid(one)) for one in comparisons] + say_across(comparisons)
     text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
     if sizes.shrink:
         shown.append(QUICK)
@@ -100,7 +101,7 @@ def _evidence(
     plans: Sequence[EvidencePlan], comparisons: Sequence[Comparison], desk: Desk
 ) -> list[Findings]:
     """What `stepdown judge` has found, if it was asked."""
-    own = {x.cohort: x for x in comparisons if x.data == "recorded" and x.setting == "ours"}
+    own = {x.cohort: x for x in same_question(comparisons)}
     found = []
     for plan in plans:
         jobs = {kind: getattr(plan, kind) for kind in KINDS}

@@ -21,6 +21,12 @@ CAPTIONS: dict[str, tuple[str, str, str]] = {  # chapter, heading, what to see
         "Differences to the clinicians from the same starts. An arrow to the left is a gain that "
         "exists in the model alone: the longer it is, the more a policy has exploited the model.",
     ),
+    "cohorts": (
+        "truth",
+        "All cohorts: reward and safety against the clinicians",
+        "Every mark is a cohort with its own patients, clinicians and models. What counts is "
+        "whether the marks stay on one side, not how one of them fell.",
+    ),
     "levels": (
         "truth",
         "One level held for six hours: true, and as models believe",

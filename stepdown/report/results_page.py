@@ -9,6 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepdown.report.across_cohorts import (
+    COLUMNS,
+    across_grid,
+    across_rows,
+    same_question,
+    say_across,
+)
 from stepdown.report.claim_tables import (
     Summaries,
     Windows,
@@ -148,6 +155,8 @@ def make_tables(results: Results) -> dict[str, bytes]:
 
     for one in results.comparisons:
         add(results.place(one), to_csv(one.rows), safety_grid(one), weaning_grid(one))
+    if grids := _cohorts(results):
+        add("tables/cohorts", to_csv(across_rows(results.comparisons), COLUMNS), *grids)
     recorded = _recorded(results)
     if recorded is not None:
         add("tables/penalty", to_csv(penalty_rows(recorded)), penalty_grid(recorded))
@@ -206,7 +215,8 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
         if (one.cohort, one.setting, one.sampled) == (main.cohort, main.setting, main.sampled)
     ]
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
-    more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
+    more = [*say_across(results.comparisons), *say_comparisons(results.comparisons)]
+    more += first_screen(results.evidence)
     return f"{summary_html(main, more)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
 
 
@@ -215,10 +225,9 @@ def _comparison(results: Results) -> str:
     for one in results.comparisons[1:]:
         title = html.escape(heading(one).capitalize())
         parts.append(f"<details><summary>{title}</summary>\n{_tables(results, one)}</details>")
-    cohorts = [x for x in results.comparisons if x.data == "recorded" and x.setting == "ours"]
-    if len({x.cohort for x in cohorts}) > 1:
-        judges = [x for x in JUDGES if any(x in one.judged for one in cohorts)]
-        parts += [to_html(cohorts_grid(cohorts, judge)) for judge in judges[1:] or judges]
+    parts += [to_html(grid) for grid in _cohorts(results)]
+    if len(parts) > len(results.comparisons):
+        parts.append(_source("tables/cohorts"))
     for pair in results.pairs:
         path = results.place(pair[1]).replace("noisy", "drop")
         parts.append(to_html(drop_grid(*pair)) + _source(path))
@@ -226,6 +235,14 @@ def _comparison(results: Results) -> str:
     if recorded is not None:
         parts.append(to_html(penalty_grid(recorded)) + _source("tables/penalty"))
     return "\n".join(parts)
+
+
+def _cohorts(results: Results) -> list[Grid]:
+    """All cohorts together, then one by one, before every judge but the twin; one has none."""
+    cohorts = same_question(results.comparisons)
+    judges = [x for x in JUDGES if any(x in one.judged for one in cohorts)]
+    kinds = (across_grid, cohorts_grid) if len(cohorts) > 1 else ()
+    return [make(cohorts, judge) for make in kinds for judge in judges[1:] or judges]
 
 
 def _tables(results: Results, one: Comparison) -> str:
