@@ -5,7 +5,8 @@ patients teach a small twin, an ensemble, a guardian and candidates: cloning, MB
 MOPO, and CORMPO at three penalties, two seeds each; beside them stand rules and the clinicians
 themselves. Select patients give the second twin and all evidence. Then every candidate is judged in
 truth, in test patients and in fresh ones. Each cohort is a line of the JSON file as soon as it is
-done; a second call goes on where the first stopped. `--tables FILE` prints what the file says.
+done; a second call goes on where the first stopped. `--tables FILE` prints what the file says, and
+with `--measured stepdown/report/measured_regret.json` renews what every report says about choosing.
 
 Hours to fit on are drawn down to fixed numbers, so that all cohorts share compiled programs: set
 JAX_COMPILATION_CACHE_DIR. `--workers` runs processes side by side, each on one core. CPU only.
@@ -28,6 +29,7 @@ import jax.random as jr
 import numpy as np
 from choosing_cohort import SIZES, Patients, Sizes, simulate, train_candidates
 
+from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import (
     TEAM,
     call_witnesses,
@@ -195,11 +197,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("choosing.jsonl"))
     parser.add_argument("--tables", type=Path)
+    parser.add_argument("--measured", type=Path, help="JSON for what reports say, with --tables")
     args = parser.parse_args()
     if args.tables:
         import choosing_tables
 
         print(choosing_tables.make_tables(args.tables))
+        if args.measured:
+            found = choosing_tables.measure(args.tables) | {
+                "about": provenance(config=SIZES[args.size])
+            }
+            args.measured.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
         return
     lines = args.json.read_text().splitlines() if args.json.exists() else []
     done = {tuple(json.loads(line)[k] for k in ("preset", "seed", "size")) for line in lines}

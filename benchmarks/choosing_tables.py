@@ -237,12 +237,33 @@ def _about(lines: list[Line], presets: Iterable[str]) -> str:
     )
 
 
+def measure(path: Path) -> dict[str, Any]:
+    """What reports say about every rule: mean regret, and how often it beat the clinicians."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rules = {}
+    for name, rule in CHOICE_RULES.items():
+        lost, ahead = [], 0
+        for line in lines:
+            truth = truth_of(line, SETS["all candidates"])
+            picked = rule(read_evidence(line, SETS["all candidates"]))
+            lost.append(regret(truth, picked))
+            ahead += truth[picked] > truth[TEAM]
+        low, high = _between(lost)
+        rules[name] = {"mean": float(np.mean(lost)), "low": low, "high": high, "ahead": ahead}
+    return {"cohorts": len(lines), "candidates": len(lines[0]["evidence"]), "rules": rules}
+
+
+def _between(values: Sequence[float]) -> tuple[float, float]:
+    draw = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
+    low, high = np.quantile(np.asarray(values)[draw].mean(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
 def _mean(values: Sequence[float], sign: str = "") -> str:
     """Mean and its 95 % interval over cohorts."""
     if not len(values):
         return "–"
-    draw = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
-    low, high = np.quantile(np.asarray(values)[draw].mean(1), [0.025, 0.975])
+    low, high = _between(values)
     return f"{np.mean(values):{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 

@@ -15,6 +15,7 @@ from stepdown.report.evidence_tables import (
     say_chosen,
 )
 from stepdown.report.grids import Cell, Grid, number, signed, to_html, to_markdown
+from stepdown.report.measured_regret import say_measured
 from stepdown.report.pictures import show
 
 LEAD = (
@@ -186,11 +187,11 @@ def say_records(findings: Findings) -> list[str]:
 
 
 def first_screen(findings: Sequence[Findings]) -> list[str]:
-    """Sentences for the summary: the default choice and its regret, and what records tell."""
+    """Sentences for the summary: the default choice, what it costs, and what records tell."""
     if not findings:
-        return []
+        return [say_measured()]
     first = findings[0]
-    said = [*say_choice(first), *say_records(first)]
+    said = [*say_choice(first), say_measured(), *say_records(first)]
     return said if first.truth else [NO_TRUTH, *said]
 
 

@@ -17,6 +17,7 @@ from stepdown.report.evidence_section import (
     named_pictures,
 )
 from stepdown.report.evidence_tables import certificate_grid, choice_grid, records_grid
+from stepdown.report.measured_regret import say_measured
 from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.summary import say_comparisons, say_ranking, summary_html
 from stepdown.training import FitConfig
@@ -84,12 +85,13 @@ def test_the_first_screen_prints_the_default_choice_and_its_regret():
     assert first_screen([findings()]) == [
         "Without the truth, the default rule (careful) chooses CORMPO (KDE) (1), MBPO, reward "
         "shaped (1): regret 0.25 reward in true test patients, 0.00 to 0.50 over seeds.",
+        say_measured(),
         "The records alone are informative about 1 of 2 learned methods: BC (cloning).",
     ]
-    said, unknown = first_screen([without_truth()])
+    said, unknown, measured = first_screen([without_truth()])
     assert said.startswith("There is no truth behind these recordings")
     assert unknown.endswith("what that costs in truth is unknown.")
-    assert first_screen([]) == []
+    assert first_screen([]) == [measured] == [say_measured()]
 
 
 def test_the_word_uninformative_stands_beside_what_nobody_followed():

@@ -1,0 +1,32 @@
+"""What every report says about choosing without the truth."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
+from stepdown.report.measured_regret import PLAIN, read_measured, say_measured
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_numbers_are_those_of_the_kept_cohorts():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks/choosing_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    again = tables.measure(ROOT / "docs/results/choosing.jsonl")
+    kept = read_measured()
+    assert set(kept["rules"]) == set(CHOICE_RULES)
+    assert kept["cohorts"] == again["cohorts"]
+    for rule, found in again["rules"].items():
+        assert kept["rules"][rule] == pytest.approx(found)
+
+
+def test_the_sentence_holds_both_rules_and_their_numbers():
+    said, rules = say_measured(), read_measured()["rules"]
+    assert DEFAULT_RULE in said
+    for rule in (DEFAULT_RULE, PLAIN):
+        assert f"lost {rules[rule]['mean']:.2f} [{rules[rule]['low']:.2f}" in said
