@@ -85,17 +85,20 @@ def simulate(config: CohortConfig, seed: int, sizes: Sizes) -> Patients:
         cohort,
         latents,
         (train, select, test),
-        _some(make_transitions(train, SLIDING), sizes.sliding, held=True),
-        _some(make_transitions(train), sizes.train),
-        _some(make_transitions(select), sizes.select, held=True),
+        some_hours(make_transitions(train, SLIDING), sizes.sliding, held=True),
+        some_hours(make_transitions(train), sizes.train),
+        some_hours(make_transitions(select), sizes.select, held=True),
         make_transitions(select, SLIDING),
         make_transitions(test),
     )
 
 
-def _some(hours: Transitions, count: int, *, held: bool = False) -> Transitions:
-    """So many rows in order, drawn; with `held`, out of those that kept their level."""
-    rows = np.flatnonzero(~np.asarray(hours.changed)) if held else np.arange(len(hours.level))
+def some_hours(
+    hours: Transitions, count: int, *, held: bool = False, among: np.ndarray | None = None
+) -> Transitions:
+    """So many rows in order, drawn; of some patients, or of those hours that kept their level."""
+    kept = np.isin(np.asarray(hours.patient), np.asarray(hours.patient) if among is None else among)
+    rows = np.flatnonzero(kept & ~np.asarray(hours.changed) if held else kept)
     draw = np.random.default_rng(0).choice(rows, count, replace=count > len(rows))
     return jax.tree.map(lambda x: x[np.sort(draw)], hours)
 

@@ -137,7 +137,9 @@ def cohorts_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
     for one in asked:
         judged = one.judged[judge]
         ours, weights = values_of(judged[OURS], "reward"), resample(judged[OURS].row)
-        cells = [Cell(one.cohort), Cell(number(ours.mean()))]
+        room = find(one.rows, OURS, judge, "room_percent")
+        share = f"{number(float(room['mean']), 0)} % of the room" if room else ""
+        cells = [Cell(one.cohort), Cell(number(ours.mean()), share)]
         for method in methods:
             if method not in judged:
                 cells.append(Cell())

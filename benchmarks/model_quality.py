@@ -1,0 +1,187 @@
+"""When does the guardian pay? `python benchmarks/model_quality.py --cohorts 3`.
+
+Cohort by cohort the same rows (MBPO, MBPO shaped, CORMPO; two seeds, short trainings) learn in
+three ensembles: the paper's, a small one that was fitted briefly, and the paper's fitted on a
+quarter of the train patients. The guardian sees the same hours as the ensemble. All are judged in
+fresh patients from the same starts, beside the clinicians. Each cohort is a line of the file as
+soon as it is done; a second call goes on where the first stopped. `--tables FILE` prints what the
+file says. CPU only; set JAX_COMPILATION_CACHE_DIR, for all cohorts share compiled programs.
+"""
+
+import argparse
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from choosing_cohort import Patients, Sizes, simulate, some_hours
+
+from stepdown.evaluation.across import over_cohorts
+from stepdown.evaluation.compare import values_of
+from stepdown.evaluation.judging import (
+    draw_judged_starts,
+    judge_in_patients,
+    judge_in_twin,
+    judge_team,
+    moments_of,
+)
+from stepdown.experiment.presets import PRESETS, recipe_of
+from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.guardian.threshold import RECORDED
+from stepdown.handover import Transitions
+from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.population import PresetName
+from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
+from stepdown.policies.model_based import ModelBasedConfig, train_model_based
+from stepdown.policies.penalties import DensityPenalty, Unpenalized
+from stepdown.policies.rules import RULES
+from stepdown.signals import LEVELS
+
+PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
+ROWS = {"MBPO": "mbpo", "MBPO shaped": "mbpo_shaped", "CORMPO": "cormpo_kde"}
+KINDS = {  # ensemble, and the share of train patients it is fitted on
+    "the paper's ensemble": (EnsembleConfig(), 1.0),
+    "a small one, fitted briefly": (PRESETS["demo"].ensemble, 1.0),
+    "the paper's, a quarter of the patients": (EnsembleConfig(), 0.25),
+}
+FRESH = 70_000  # added to the seed of a cohort, for patients that nobody has seen
+
+
+def hours_of(patients: Patients, share: float, count: int) -> Transitions:
+    """The hours of some of the train patients, a fixed number of them."""
+    if share == 1:
+        return patients.train
+    known = np.unique(np.asarray(patients.train.patient))
+    chosen = np.random.default_rng(0).permutation(known)[: round(share * len(known))]
+    return some_hours(patients.train, round(share * count), among=chosen)
+
+
+def judge_cohort(preset: PresetName, seed: int) -> dict[str, Any]:
+    """One line of the file."""
+    sizes, begin = Sizes(), time.time()
+    config = CohortConfig(patients=sizes.patients, preset=preset)
+    patients, world = simulate(config, seed, sizes), world_of(config)
+    fresh = simulate_cohort(replace(config, patients=sizes.fresh), key=jr.key(FRESH + seed))
+    starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
+    moments = moments_of(starts, key=jr.key(2))
+    found: dict[str, Any] = {
+        "preset": preset,
+        "seed": seed,
+        "team": _plain(judge_team(starts, world)),
+    }
+    levels = [f"always P{level}" for level in LEVELS]
+    found["levels"] = [_plain(judge_in_patients(RULES[x], starts, world))[0] for x in levels]
+    for kind, (ensemble_config, share) in KINDS.items():
+        hours = hours_of(patients, share, sizes.train)
+        ensemble, _ = fit_ensemble(hours, ensemble_config, key=jr.key(0))
+        guardian, _ = fit_guardian(
+            hours, patients.select, DensityConfig("kde"), RECORDED, key=jr.key(0)
+        )
+        one: dict[str, Any] = {
+            "levels": [_plain(judge_in_twin(RULES[x], ensemble, moments))[0] for x in levels]
+        }
+        for name, row in ROWS.items():
+            recipe = recipe_of(row, "ours", "recorded", sizes.shrink)
+            assert isinstance(recipe, ModelBasedConfig)
+            weight = jnp.asarray(recipe.penalty_weight, jnp.float32)
+            penalty = DensityPenalty(guardian, weight) if name == "CORMPO" else Unpenalized()
+            one[name] = []
+            for key in jr.split(jr.key(1), sizes.seeds):
+                policy, _ = train_model_based(hours, ensemble, penalty, recipe, key=key)
+                truth = _plain(judge_in_patients(policy, starts, world))
+                inside = _plain(judge_in_twin(policy, ensemble, moments))
+                one[name].append([*truth, *inside])
+        found[kind] = one
+    return found | {"seconds": time.time() - begin}
+
+
+def _plain(judged) -> list[float]:
+    return [float(values_of(judged, x).mean()) for x in ("reward", "unsafe_hours", "acp")]
+
+
+def make_tables(path: Path) -> str:
+    """Means over cohorts with Student's interval: minus the clinicians, in fresh patients."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    presets = [x for x in PRESET_NAMES if any(line["preset"] == x for line in lines)]
+    heads = ["learned in", "row", "promised by the ensemble", "reward in truth", *presets,
+             "unsafe hours, points"]  # fmt: skip
+    rows = []
+    for kind in KINDS:
+        own = {name: _means(lines, kind, name) for name in ROWS}
+        for name, values in own.items():
+            rows.append([kind, name, *_cells(values - _team(lines), lines, presets)])
+        for name in ("MBPO", "MBPO shaped"):
+            cells = _cells(own["CORMPO"] - own[name], lines, presets)
+            rows.append([kind, f"*CORMPO minus {name}*", *cells])
+    counts = ", ".join(f"{p} {sum(x['preset'] == p for x in lines)}" for p in presets)
+    return "\n\n".join([f"Cohorts: {counts}.", _table(heads, rows), _curves(lines, presets)])
+
+
+def _means(lines: list[dict[str, Any]], kind: str, name: str) -> np.ndarray:
+    """Of both seeds: true reward and unsafe hours, and the reward that the ensemble promises."""
+    return np.array([np.mean(line[kind][name], axis=0)[[0, 1, 3]] for line in lines])
+
+
+def _team(lines: list[dict[str, Any]]) -> np.ndarray:
+    return np.array([[line["team"][i] for i in (0, 1, 0)] for line in lines])
+
+
+def _cells(values: np.ndarray, lines: list[dict[str, Any]], presets: list[PresetName]) -> list[str]:
+    kinds = np.array([line["preset"] for line in lines])
+    each = [f"{values[kinds == x, 0].mean():+.2f}" for x in presets]
+    return [_mean(values[:, 2]), _mean(values[:, 0]), *each, _mean(100 * values[:, 1], 1)]
+
+
+def _curves(lines: list[dict[str, Any]], presets: list[PresetName]) -> str:
+    """What one level for all is worth, in truth and by each ensemble."""
+    rows = []
+    for preset in presets:
+        those = [x for x in lines if x["preset"] == preset]
+        by = {"truth": [x["levels"] for x in those]}
+        by |= {kind: [x[kind]["levels"] for x in those] for kind in KINDS}
+        rows += [[preset, who, *[f"{v:.2f}" for v in np.mean(x, 0)]] for who, x in by.items()]
+    return _table(["preset", "who", *[f"P{x}" for x in LEVELS]], rows)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+def _mean(values: np.ndarray, digits: int = 2) -> str:
+    found = over_cohorts(values.tolist())
+    spread = f"[{found['low']:+.{digits}f}, {found['high']:+.{digits}f}]"
+    return f"{found['mean']:+.{digits}f} {spread}"
+
+
+def main() -> None:
+    """Do what is not in the file yet, or print what it says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cohorts", type=int, default=3)
+    parser.add_argument("--first", type=int, default=7)
+    parser.add_argument("--json", type=Path, default=Path("model_quality.jsonl"))
+    parser.add_argument("--tables", type=Path)
+    args = parser.parse_args()
+    if args.tables:
+        print(make_tables(args.tables))
+        return
+    known = args.json.read_text().splitlines() if args.json.exists() else []
+    done = {(x["preset"], x["seed"]) for x in map(json.loads, known)}
+    for seed in range(args.first, args.first + args.cohorts):
+        for preset in PRESET_NAMES:
+            if (preset, seed) in done:
+                continue
+            line = judge_cohort(preset, seed)
+            with args.json.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(preset, seed, round(line["seconds"]), "s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
