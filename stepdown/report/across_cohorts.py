@@ -93,13 +93,12 @@ def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
     for method in _methods(same_question(comparisons)):
         cells = [Cell(name_of(method)), _plain(rows.get((ALL, method, "room_percent")), 0)]
         cells += [_apart(rows.get((x, method, reward)), 2) for x in (ALL, *presets)]
-        cells += [_apart(rows.get((x, method, unsafe)), 1, 100.0) for x in (ALL, *presets)]
+        cells.append(_apart(rows.get((ALL, method, unsafe)), 1, 100.0))
         cells += [_plain(rows.get((ALL, method, x)), 2) for x in ("acp", "ws_gradient")]
         lines.append(tuple(cells))
-    wide = 1 + len(presets)
-    head = ("Method", "share of room, %", *2 * (ALL, *presets), "ACP", "WS")
-    above = (("", 2), ("reward minus CORMPO", wide), ("unsafe hours minus CORMPO, points", wide),
-             ("all", 2))  # fmt: skip
+    head = ("Method", "room, %", ALL, *presets, "unsafe hours", "ACP", "WS")
+    above = (("", 2), ("reward minus CORMPO", 1 + len(presets)), ("minus CORMPO, points", 1),
+             ("", 2))  # fmt: skip
     count = len(same_question(comparisons))
     return Grid(
         f"{count} cohorts together, {JUDGES[judge]}",
@@ -107,7 +106,8 @@ def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
         tuple(lines),
         above,
         note="Means over cohorts, each with its own patients, clinicians and models; 95 % interval "
-        "of Student's t over cohorts, bold where it excludes zero.",
+        "of Student's t over cohorts, bold where it excludes zero. Room: share of what lies "
+        "between clinicians and look-ahead.",
     )
 
 

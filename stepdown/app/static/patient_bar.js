@@ -53,6 +53,6 @@ export function reviewChip(review) {
   if (!review) return chip("info", "…", "not looked at yet");
   if (review.status === "refused") return chip("check", "⊘", `refused ${review.codes.join(", ")}`);
   if (review.inside_limits === false) return chip("outside", "■", "outside limits");
-  if (typeof review.suggested === "number") return chip("info", "→", `acceptable down to P-${review.suggested}`);
+  if (typeof review.suggested === "number") return chip("info", "→", `least acceptable: P-${review.suggested}`);
   return chip("good", "●", "nothing to suggest");
 }

@@ -44,7 +44,7 @@ function content(patients, phase) {
 
 /** How many there are of each kind, in the order of the list. */
 function counts(patients) {
-  const ranks = ["refused", "outside the limits", "with a lower acceptable level", "nothing to suggest"];
+  const ranks = ["refused", "outside the limits", "with an acceptable level", "nothing to suggest"];
   const each = ranks.map((words, rank) => [patients.filter((one) => one.review?.rank === rank).length, words]).filter(([n]) => n);
   return [`${patients.length} patients`, ...each.map(([n, words]) => `${n} ${words}`)].join(" · ");
 }
