@@ -29,7 +29,7 @@ from stepdown.report.comparison_tables import short_grid
 from stepdown.report.evidence_figures import draw_evidence
 from stepdown.report.evidence_parts import KINDS, Findings
 from stepdown.report.evidence_section import first_screen, named_pictures
-from stepdown.report.grids import to_text
+from stepdown.report.grids import plain, to_text
 from stepdown.report.page import BANNER, Section, cohort_section
 from stepdown.report.parts import Parts, read_parts, save_fitted
 from stepdown.report.results_page import Results, make_tables, results_page
@@ -72,23 +72,35 @@ def publish(
         stages=stage_seconds(in_order([x for each in (*plans, *judged) for x in each.jobs]), desk),
         evidence=evidence,
     )
-    shown = [to_text(short_grid(one)) for one in comparisons] + say_across(comparisons)
+    shown = [to_text(short_grid(one)) for one in comparisons]
     text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
     if sizes.shrink:
         shown.append(QUICK)
-    shown += first_screen(evidence)
+    shown += map(plain, [*say_across(comparisons), *first_screen(evidence)])
     content = make_tables(results) | kept_files(folder / "cohort", "cohort") | twins.files
     content |= guardians.files | _policy(plan, desk, parts, folder) | _figures(pictures)
-    if plan.sweep:
-        content["tables/sweep.csv"] = comparison_csv(sweep_rows(plan, desk), SWEPT)
+    return (
+        content
+        | _further_tables(sizes, plans, desk)
+        | {
+            "tables/cohort.csv": cohort_csv(rows),
+            RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
+            REPORT: results_page(results).encode(),
+        }
+    )
+
+
+def _further_tables(
+    sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk
+) -> dict[str, Content]:
+    """What only some presets have: sensitivities of the first cohort, trials of all."""
+    tables: dict[str, Content] = {}
+    if plans[0].sweep:
+        tables["tables/sweep.csv"] = comparison_csv(sweep_rows(plans[0], desk), SWEPT)
     if sizes.searches:
         every = in_order([job for each in plans for job in each.jobs])
-        content["tables/search.csv"] = comparison_csv(search_rows(every, desk), SEARCHED)
-    return content | {
-        "tables/cohort.csv": cohort_csv(rows),
-        RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
-        REPORT: results_page(results).encode(),
-    }
+        tables["tables/search.csv"] = comparison_csv(search_rows(every, desk), SEARCHED)
+    return tables
 
 
 def _figures(pictures: Mapping[str, bytes]) -> dict[str, Content]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 DASH = "–"
-_PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-", "²": "2"})  # a terminal may know ASCII alone
+_PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-", "²": "2"})
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Grid:
 def words(*texts: str) -> tuple[Cell, ...]:
     """Plain cells."""
     return tuple(Cell(text) for text in texts)
+
+
+def plain(text: str) -> str:
+    """For a terminal, which may know ASCII alone."""
+    return text.translate(_PLAIN)
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -138,11 +143,8 @@ def _marked(cell: Cell) -> str:
 
 def to_text(grid: Grid) -> str:
     """Aligned, in plain letters; a star marks what is strong, notes of cells are left out."""
-    head = [x.translate(_PLAIN) for x in grid.head]
-    body = [
-        [cell.text.translate(_PLAIN) + ("*" if cell.strong else "") for cell in row]
-        for row in grid.rows
-    ]
+    head = [plain(x) for x in grid.head]
+    body = [[plain(cell.text) + ("*" if cell.strong else "") for cell in row] for row in grid.rows]
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
 
     def line(parts: Sequence[str]) -> str:
@@ -150,7 +152,7 @@ def to_text(grid: Grid) -> str:
         return "  ".join([first[0].ljust(first[1]), *(x.rjust(width) for x, width in others)])
 
     top = line(head)
-    lines = [grid.title.translate(_PLAIN), "", *_over(grid, widths), top, "-" * len(top)]
+    lines = [plain(grid.title), "", *_over(grid, widths), top, "-" * len(top)]
     for place, parts in enumerate(body):
         if place in grid.groups and place > 0:
             lines.append("")
@@ -163,7 +165,7 @@ def _over(grid: Grid, widths: Sequence[int]) -> list[str]:
     parts, column = [], 0
     for text, count in grid.above:
         width = sum(widths[column : column + count]) + 2 * (count - 1)
-        parts.append(text.translate(_PLAIN).rjust(width)[:width])
+        parts.append(plain(text).rjust(width)[:width])
         column += count
     return ["  ".join(parts).rstrip()] if parts else []
 

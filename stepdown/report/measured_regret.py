@@ -28,7 +28,7 @@ def say_measured(rule: str = DEFAULT_RULE) -> str:
     own, plain = (found["rules"][x] for x in (rule, PLAIN))
     return (
         f"Choosing without the truth, measured on {found['cohorts']} simulated cohorts of "
-        f"{found['candidates']} candidates: the rule “{rule}” (stepdown judge) lost {_lost(own)} "
+        f"{found['candidates']} candidates: the rule '{rule}' (stepdown judge) lost {_lost(own)} "
         f"of the reward that the best candidate really has and was better than the clinicians in "
         f"{own['ahead']} of {found['cohorts']}; the twin's reward alone lost {_lost(plain)}, "
         f"better in {plain['ahead']}."

@@ -215,9 +215,9 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
         if (one.cohort, one.setting, one.sampled) == (main.cohort, main.setting, main.sampled)
     ]
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
-    more = [*say_across(results.comparisons), *say_comparisons(results.comparisons)]
-    more += first_screen(results.evidence)
-    return f"{summary_html(main, more)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
+    first = say_across(results.comparisons)
+    more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
+    return f"{summary_html(main, first, more)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
 
 
 def _comparison(results: Results) -> str:

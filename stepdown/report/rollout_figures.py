@@ -19,15 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from stepdown.evaluation.compare import Metric, values_of
 from stepdown.evaluation.in_patients import score_episodes
-from stepdown.evaluation.judging import Judged
 from stepdown.handover import Cohort, Episodes
 from stepdown.problem.clinical import PAPER
 from stepdown.report.comparison import OURS, name_of
 from stepdown.report.comparison_figures import GRID, save
 from stepdown.report.figures import LEVEL_COLOR, MUTED, TRACES
-from stepdown.report.grids import number
 from stepdown.signals import HIGHEST, HR, LOWEST, MAP, PULSATILITY
 
 VITALS = {  # name, limit, dash
@@ -38,26 +35,7 @@ VITALS = {  # name, limit, dash
 COLORS = {column: color for column, _, color, *_ in TRACES}
 CEILING = 150  # top of the common axis
 UNSAFE = "#c8322b"
-CASES: dict[Metric, str] = {
-    "reward": "reward",
-    "acp": "ACP, levels",
-    "ws_gradient": "weaning score",
-    "unsafe_hours": "share of unsafe hours",
-}
 DAY = 24  # hours
-
-
-def pick_cases(judged: Judged, metric: Metric) -> dict[str, int]:
-    """Starts of the highest and of the lowest score of the first seed, in words.
-
-    Where several starts share it, as with an ACP of zero, the first one is taken.
-    """
-    values = values_of(judged, metric)[0]
-    picked = {"high": int(np.argmax(values)), "low": int(np.argmin(values))}
-    return {
-        f"{side.capitalize()} {CASES[metric]}: {number(float(values[start]))}": start
-        for side, start in picked.items()
-    }
 
 
 def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]], path: Path) -> None:

@@ -147,16 +147,18 @@ def _apart(judged: Mapping[str, Judged], one: str, other: str) -> np.ndarray:
     return difference(values_of(judged[one], "reward"), values_of(judged[other], "reward"))
 
 
-def summary_html(comparison: Comparison, more: Sequence[str] = ()) -> str:
+def summary_html(
+    comparison: Comparison, first: Sequence[str] = (), more: Sequence[str] = ()
+) -> str:
     """Whether twin and truth agree, headline, a card for each judge, and all in full sentences.
 
-    `more` are sentences of the evidence beyond the twin.
+    `first` are sentences about all cohorts, `more` those of the evidence beyond the twin.
     """
     ranking = say_ranking(comparison)
     warned = any("disagree" in x for x in ranking)
     told = " ".join(f"{html.escape(x)}" for x in ranking)
     box = f'<p class="{"warn" if warned else "muted"}">{told}</p>' if told else ""
-    lines = "".join(f"<li>{html.escape(x)}</li>" for x in headline(comparison))
+    lines = "".join(f"<li>{html.escape(x)}</li>" for x in (*first, *headline(comparison)))
     cards = "".join(_card(one) for one in find_verdicts(comparison))
     if not cards:
         return "<p>No verdict: CORMPO and its baselines were not both judged.</p>"

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 
 from stepdown.report.calibration import Row
+from stepdown.report.grids import plain
 
 HEAD = ("number", "ours", "published", "difference", "bar", "verdict")
-
-_PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-"})  # a terminal may know ASCII alone
 
 
 def verdict(row: Row) -> str:
@@ -45,7 +44,7 @@ def number(value: float) -> str:
 
 def to_text(rows: Sequence[Row]) -> str:
     """An aligned table that fits any terminal, and what it says."""
-    table = [HEAD, *([cell.translate(_PLAIN) for cell in cells(row)] for row in rows)]
+    table = [HEAD, *([plain(cell) for cell in cells(row)] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEAD))]
     lines = []
     for line in table:

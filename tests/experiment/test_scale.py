@@ -226,7 +226,8 @@ def train_two() -> tuple[dict[str, np.ndarray], int]:
 def test_seeds_on_two_devices_are_the_seeds_on_one(tmp_path):
     expected, devices = train_two()
     assert devices == 1
-    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    env = os.environ | {"XLA_FLAGS": flags.strip()}
     words = [sys.executable, "-W", "error", "-c", TRAIN, str(tmp_path / "found.npz")]
     root = Path(__file__).parents[2]
     run = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, check=False)

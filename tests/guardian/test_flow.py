@@ -38,22 +38,39 @@ def fitted():
     return fit_flow(ward("train"), ward("select", seed=1), POCKET, key=jr.key(0))
 
 
-flow = bent(SIZE)
-jacobian = jax.jit(jax.jacfwd(lambda x: flow.forward(x)[0]))
-forward, inverse = eqx.filter_jit(flow.forward), eqx.filter_jit(flow.inverse)
+@pytest.fixture(scope="module")  # not while tests are collected, which every process does
+def flow():
+    return bent(SIZE)
+
+
+@eqx.filter_jit
+def jacobian(flow, point):
+    return jax.jacfwd(lambda x: flow.forward(x)[0])(point)
+
+
+@eqx.filter_jit
+def forward(flow, point):
+    return flow.forward(point)
+
+
+@eqx.filter_jit
+def inverse(flow, point):
+    return flow.inverse(point)
+
+
 points = st.lists(st.floats(-3, 3, width=32), min_size=SIZE, max_size=SIZE).map(jnp.asarray)
 
 
 @given(points)
-def test_log_determinant_is_that_of_autodiff(point):
-    sign, expected = np.linalg.slogdet(np.asarray(jacobian(point), float))
+def test_log_determinant_is_that_of_autodiff(flow, point):
+    sign, expected = np.linalg.slogdet(np.asarray(jacobian(flow, point), float))
     assert sign == 1
-    assert float(forward(point)[1]) == pytest.approx(expected, abs=1e-4)
+    assert float(forward(flow, point)[1]) == pytest.approx(expected, abs=1e-4)
 
 
 @given(points)
-def test_the_flow_inverts(point):
-    back = inverse(forward(point)[0])
+def test_the_flow_inverts(flow, point):
+    back = inverse(flow, forward(flow, point)[0])
     np.testing.assert_allclose(back, point, atol=2e-3 * (1 + np.abs(point).max()))
 
 
@@ -65,11 +82,11 @@ def test_integrates_to_one_in_the_plane():
     assert float(density.sum() * step**2) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_agrees_with_flowjax():
+def test_agrees_with_flowjax(flow):
     """The same networks, put together by somebody else's couplings, permutations and inverse."""
     theirs = distributions.Transformed(
         distributions.StandardNormal((SIZE,)),
-        bijections.Invert(bijections.Chain([flowjax_layer(turn) for turn in range(LAYERS)])),
+        bijections.Invert(bijections.Chain([flowjax_layer(flow, turn) for turn in range(LAYERS)])),
     )
     points = 2 * jr.normal(jr.key(5), (20, SIZE))
     expected = jax.jit(lambda points: theirs.log_prob(points))(points)
@@ -77,7 +94,7 @@ def test_agrees_with_flowjax():
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
 
 
-def flowjax_layer(turn: int) -> bijections.Chain:
+def flowjax_layer(flow: RealNVP, turn: int) -> bijections.Chain:
     moved = np.flatnonzero((np.arange(SIZE) + turn) % 2 == 0)
     kept = np.setdiff1d(np.arange(SIZE), moved)
     network = jax.tree.map(lambda x: x[turn] if eqx.is_array(x) else x, flow.couplings).network

@@ -24,7 +24,7 @@ from stepdown.report.record_figures import (
     draw_records,
     draw_sensitivity,
 )
-from stepdown.report.rollout_figures import draw_rollouts, draw_weaning, pick_cases, pick_weaning
+from stepdown.report.rollout_figures import draw_rollouts, draw_weaning, pick_weaning
 from stepdown.report.training_figures import draw_action_mix, draw_curves, draw_training_mix
 from stepdown.signals import HR, LEVEL, LEVELS, MAP, PULSATILITY
 from tests.report.comparisons import ROW, comparison, judged
@@ -138,11 +138,6 @@ def episode(level: int, alive: bool = True) -> Episodes:
     state[..., LEVEL] = level
     living = jnp.full(6, True).at[-1].set(alive)
     return Episodes(jnp.asarray(state), jnp.full(7, level), living)
-
-
-def test_cases_are_the_extremes_of_the_first_seed():
-    one = judged([[0, -3, 2, 2], [9, 9, 9, -9]])
-    assert pick_cases(one, "reward") == {"High reward: 2.00": 2, "Low reward: −3.00": 1}
 
 
 def test_rollouts_mark_unsafe_hours(tmp_path):

@@ -44,18 +44,18 @@ def twin(request):
     return make_twin(SCALER, STEPS, config, key=jr.key(0)), config
 
 
+@eqx.filter_jit
+def ask(twin, state, levels, keys):
+    """All forecasts of a twin, compiled together."""
+    one = jax.vmap(lambda level, key: twin(state, level, key=key), (None, 0))
+    draws = jax.vmap(one, (0, None))(levels, keys)
+    centers = jax.vmap(lambda level: twin.center(state, level))(levels)
+    return draws, centers, twin.what_if(state, levels, keys=keys)
+
+
 @pytest.fixture(scope="module")
 def whole(twin):
-    """All forecasts of a twin, compiled together."""
-
-    @jax.jit
-    def ask(state, levels, keys):
-        one = jax.vmap(lambda level, key: twin[0](state, level, key=key), (None, 0))
-        draws = jax.vmap(one, (0, None))(levels, keys)
-        centers = jax.vmap(lambda level: twin[0].center(state, level))(levels)
-        return draws, centers, twin[0].what_if(state, levels, keys=keys)
-
-    return [np.asarray(x) for x in ask(STATE, LEVELS, KEYS)]
+    return [np.asarray(x) for x in ask(twin[0], STATE, LEVELS, KEYS)]
 
 
 def test_forecasts_are_states_in_units_under_the_chosen_level(whole):
@@ -89,7 +89,7 @@ def test_a_saved_twin_forecasts_as_before(twin, whole, tmp_path):
     loaded, config = load_twin(tmp_path / "twin")
     assert config == twin[1]
     assert loaded.scaler.present == SCALER.present
-    again = loaded.what_if(STATE, LEVELS, keys=KEYS)
+    again = ask(loaded, STATE, LEVELS, KEYS)[2]
     assert np.allclose(again, whole[2], rtol=1e-4)
 
 

@@ -13,9 +13,10 @@ from stepdown.twin.fit import make_twin
 from stepdown.twin.rollout import follow_plans, roll_out
 from tests.twin.toys import STEPS, TRAIN, pocket
 
-STATES = TRAIN.state[:5].at[..., LEVEL].set(jnp.array([2.0, 4, 6, 8, 9])[:, None])
+STATES = np.array(TRAIN.state)[:5]
+STATES[..., LEVEL] = np.array([2, 4, 6, 8, 9])[:, None]
+STATES = jnp.asarray(STATES)
 KEYS = jr.split(jr.key(1), 5)
-TWIN = make_twin(fit_scaler(TRAIN), STEPS, pocket("tdt"), key=jr.key(0))
 
 
 def drift(state, level, *, key):
@@ -50,13 +51,15 @@ def test_all_who_decide_meet_the_same_luck():
 
 
 def test_plans_follow_the_twin_hour_by_hour():
+    twin = make_twin(fit_scaler(TRAIN), STEPS, pocket("tdt"), key=jr.key(0))
     plans = jnp.array([[3, 3, 5], [8, 7, 6]])
     keys = jr.split(jr.key(4), 2)
-    followed = follow_plans(TWIN, STATES[0], plans, keys=keys)
+    followed = follow_plans(twin, STATES[0], plans, keys=keys)
     assert followed.shape == (2, 2, 3, STEPS, 13)
+    step = jax.jit(twin.__call__)
     for number, plan in enumerate(plans):
         for draw, key in enumerate(keys):
             state = STATES[0]
             for hour, (level, k_hour) in enumerate(zip(plan, jr.split(key, 3), strict=True)):
-                state = jax.jit(TWIN.__call__)(state, level, key=k_hour)
+                state = step(state, level, key=k_hour)
                 assert np.allclose(followed[number, draw, hour], state, rtol=1e-4, atol=1e-3)

@@ -53,17 +53,18 @@ def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
         column = np.broadcast_to(level[:, None, None], (rows, STEPS, 1))
         return jnp.asarray(np.concatenate([MEAN + SD * scores, column], -1), jnp.float32)
 
-    flags = jnp.zeros(rows, bool)
+    # NumPy makes them: what JAX makes is compiled first, in every process that collects tests.
+    flags = np.zeros(rows, bool)
     return Transitions(
         state=states(before, draw.integers(2, 10, rows)),
         level=jnp.asarray(level, jnp.int32),
-        reward=jnp.zeros(rows),
-        unshaped=jnp.zeros(rows),
+        reward=jnp.asarray(np.zeros(rows, np.float32)),
+        unshaped=jnp.asarray(np.zeros(rows, np.float32)),
         next_state=states(later, level),
-        last=~flags,
-        changed=flags,
-        filled=flags,
-        patient=jnp.zeros(rows, jnp.int32),
+        last=jnp.asarray(~flags),
+        changed=jnp.asarray(flags),
+        filled=jnp.asarray(flags),
+        patient=jnp.asarray(np.zeros(rows, np.int32)),
         role=role,
     )
 
@@ -72,7 +73,9 @@ TRAIN, SELECT = toy_hours(512, "train", 0), toy_hours(128, "select", 1)
 
 
 def put(hours: Transitions, field: str, where, value: float) -> Transitions:
-    return dataclasses.replace(hours, **{field: getattr(hours, field).at[where].set(value)})
+    changed = np.array(getattr(hours, field))
+    changed[where] = value
+    return dataclasses.replace(hours, **{field: jnp.asarray(changed)})
 
 
 def empty_column(hours: Transitions, column: int) -> Transitions:
