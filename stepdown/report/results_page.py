@@ -217,7 +217,8 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
-    return f"{summary_html(main, first, more)}<nav>{links}</nav>\n{to_html(claims_grid(beside))}{caveat}"
+    claims = to_html(claims_grid(beside))
+    return f"{summary_html(main, first, more)}<nav>{links}</nav>\n{claims}{caveat}"
 
 
 def _comparison(results: Results) -> str:

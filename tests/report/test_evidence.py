@@ -55,7 +55,7 @@ def test_disagreement_of_twin_and_truth_is_said_before_anything_else():
         "Twin and true test patients disagree on the ranking: the twin puts MBPO first, the true "
         "test patients CORMPO (KDE); 2 of 6 pairs of methods are clearly the other way round."
     )
-    page = summary_html(comparison(), ["One more thing."])
+    page = summary_html(comparison(), more=["One more thing."])
     box = page.index('<p class="warn">Twin and true test patients disagree')
     assert box == 0 < page.index('<ul class="headline">')
     assert "<p>One more thing.</p>" in page
