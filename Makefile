@@ -8,7 +8,7 @@ READY := .venv/ready
 
 # Compiled programs are kept between runs: compiling takes longer than running.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.5
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
 
 .PHONY: help setup demo test browser test-clients clean
 
