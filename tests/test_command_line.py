@@ -99,15 +99,11 @@ def test_help_names_every_option_with_its_default(command, capsys):
     assert printed.out.startswith(f"usage: stepdown {command}")
     config, _ = COMMANDS[command]
     assert config.__doc__ in printed.out
-    for name in set(config.__dataclass_fields__) - {
-        "preset",
-        "file",
-        "source",
-        "method",
-        "run",
-        "folder",
-    }:  # positional
-        assert f"--{name.replace('_', '-')}" in printed.out
+    positional = {"preset", "file", "source", "method", "run", "folder"}
+    for name, field in config.__dataclass_fields__.items():
+        if name not in positional:
+            word = f"no-{name}" if field.default is True else name  # what changes the default
+            assert f"--{word.replace('_', '-')}" in printed.out
     if command == "simulate":
         assert "(default: 379)" in printed.out
 

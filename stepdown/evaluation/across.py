@@ -5,6 +5,7 @@ one cohort share an ensemble, so an interval over its patients cannot say what a
 give. Here a cohort counts as one number, and the interval is Student's over cohorts.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -26,6 +27,7 @@ def over_cohorts(values: Sequence[float]) -> dict[str, float]:
     return {"cohorts": float(len(known)), "mean": mean, "low": mean - half, "high": mean + half}
 
 
+@functools.cache
 def student(freedom: int) -> float:
     """The value that |t| stays below in 95 % of cases; by halving, since JAX has no quantile."""
     low, high = 0.0, 1000.0

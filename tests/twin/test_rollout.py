@@ -11,11 +11,10 @@ from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, MAP
 from stepdown.twin.fit import make_twin
 from stepdown.twin.rollout import follow_plans, roll_out
-from tests.twin.toys import STEPS, TRAIN, pocket
+from tests.twin.toys import STEPS, TRAIN, pocket, put
 
-STATES = np.array(TRAIN.state)[:5]
-STATES[..., LEVEL] = np.array([2, 4, 6, 8, 9])[:, None]
-STATES = jnp.asarray(STATES)
+IN_FORCE = np.array([2, 4, 6, 8, 9])
+STATES = put(TRAIN, "state", (np.arange(5), ..., LEVEL), IN_FORCE[:, None]).state[:5]
 KEYS = jr.split(jr.key(1), 5)
 
 

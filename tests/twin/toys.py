@@ -72,7 +72,7 @@ def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
 TRAIN, SELECT = toy_hours(512, "train", 0), toy_hours(128, "select", 1)
 
 
-def put(hours: Transitions, field: str, where, value: float) -> Transitions:
+def put(hours: Transitions, field: str, where, value: float | np.ndarray) -> Transitions:
     changed = np.array(getattr(hours, field))
     changed[where] = value
     return dataclasses.replace(hours, **{field: jnp.asarray(changed)})
