@@ -7,7 +7,7 @@ import pytest
 
 from stepdown.experiment.jobs import Desk, Job, alone, arrays_and_info, in_order, run_jobs
 from stepdown.experiment.plan import make_plan
-from stepdown.experiment.presets import PRESETS, ROWS, recipe_of
+from stepdown.experiment.presets import PRESETS, ROWS, CohortChoice, recipe_of, sizes_of
 
 
 @dataclass(frozen=True)
@@ -135,3 +135,22 @@ def test_rows_differ_by_the_idea_alone():
         weight = 0.5 if row.shaped else 0.0
         same = replace(cormpo, jump_weight=weight, penalty_weight=recipe.penalty_weight)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
         assert recipe == same
+
+
+def test_rows_in_the_twin_learn_there_and_are_not_searched():
+    plan = make_plan(PRESETS["full"], CohortChoice())
+    rows = plan.compared["recorded", "ours"]
+    for name in ("mbpo_twin", "cormpo_twin"):
+        needs = [job.name.split("/")[1] for job in rows[name].train.needs]
+        assert "twin" in needs
+        assert not {"ensemble", "search"} & set(needs)
+    needs = [job.name.split("/")[1] for job in rows["cormpo_kde"].train.needs]
+    assert {"ensemble", "search"} <= set(needs)
+
+
+def test_a_run_may_leave_its_searches_out():
+    config = sizes_of("full", search=False)
+    names = [job.name for job in in_order(make_plan(config, CohortChoice()).jobs)]
+    assert not [name for name in names if "/trial/" in name or "/search/" in name]
+    assert sizes_of("full").searches
+    assert not sizes_of("demo").searches
