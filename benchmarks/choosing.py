@@ -201,8 +201,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.tables:
         import choosing_tables
+        import choosing_truth
 
         print(choosing_tables.make_tables(args.tables))
+        print("", choosing_truth.make_more_tables(args.tables), sep="\n")
         if args.measured:
             found = choosing_tables.measure(args.tables) | {
                 "about": provenance(config=SIZES[args.size])

@@ -152,7 +152,7 @@ def _by_rule(lines: list[Line], presets: Iterable[str], chosen, value, worst=max
         rows.append([name, *cells, _mean(every), *[f"{x:.2f}" for x in bad]])
         order.append((name.startswith("*"), float(np.mean(every))))
     ranked = [rows[i] for i in sorted(range(len(rows)), key=order.__getitem__)]
-    return _table(["rule", *presets, "all", "worst preset", "worst cohort"], ranked)
+    return make_table(["rule", *presets, "all", "worst preset", "worst cohort"], ranked)
 
 
 def choices(lines: list[Line], presets: Iterable[str], chosen) -> str:
@@ -168,7 +168,7 @@ def choices(lines: list[Line], presets: Iterable[str], chosen) -> str:
             )
             cells.append(", ".join(f"{who} {count}" for who, count in picked.most_common()))
         rows.append([name, *cells])
-    return _table(["rule", *presets], rows)
+    return make_table(["rule", *presets], rows)
 
 
 def correlations(lines: list[Line], presets: Iterable[str]) -> str:
@@ -182,7 +182,7 @@ def correlations(lines: list[Line], presets: Iterable[str]) -> str:
         rows.append([name, *cells])
     learned = [[_in_ensemble(x) for x in lines if x["preset"] == p] for p in presets]
     rows.append(["reward in the ensemble", *[_mean(x, sign="+") for x in learned]])
-    return _table(["evidence", *presets], rows)
+    return make_table(["evidence", *presets], rows)
 
 
 def _in_ensemble(line: Line) -> float:
@@ -210,7 +210,7 @@ def constants(lines: list[Line], presets: Iterable[str]) -> str:
         for name, values in by.items():
             who = "second twin" if name == "second" else name
             rows.append([preset, who, *[f"{x:.2f}" for x in np.mean(values, axis=0)]])
-    return _table(["preset", "judge", *[f"P{level}" for level in LEVELS]], rows)
+    return make_table(["preset", "judge", *[f"P{level}" for level in LEVELS]], rows)
 
 
 def forecasts(lines: list[Line], presets: Iterable[str]) -> str:
@@ -222,7 +222,7 @@ def forecasts(lines: list[Line], presets: Iterable[str]) -> str:
             means = [np.mean([x[who][name] for x in own]) for name in names]
             rows.append([preset, who, *[f"{x:.3f}" for x in means]])
     heads = ["preset", "who", "MAE (z)", "MAE of MAP, mmHg", "CRPS (z)", "in the 90 % band"]
-    return _table(heads, rows)
+    return make_table(heads, rows)
 
 
 def _about(lines: list[Line], presets: Iterable[str]) -> str:
@@ -267,6 +267,6 @@ def _mean(values: Sequence[float], sign: str = "") -> str:
     return f"{np.mean(values):{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join(lines)

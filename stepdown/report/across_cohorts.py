@@ -65,8 +65,8 @@ def across_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float
 
 
 def _metrics(method: str) -> tuple[str, ...]:
-    minus = () if method == OURS else tuple(f"{x}_minus_{OURS}" for x in METRICS)
-    return (*METRICS, *minus, "room_percent")
+    others = [x for x in (OURS, CLINICIANS) if x != method]
+    return (*METRICS, *(f"{x}_minus_{y}" for y in others for x in METRICS), "room_percent")
 
 
 def _judges(comparisons: Sequence[Comparison]) -> list[str]:
@@ -79,8 +79,11 @@ def _methods(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _mean(comparison: Comparison, judge: str, method: str, metric: str) -> float:
-    row = find(comparison.rows, method, judge, metric)
-    return math.nan if row is None else float(row["mean"])
+    """Of seeds and episodes; a difference to the clinicians is that of the means."""
+    plain, minus, _ = metric.partition(f"_minus_{CLINICIANS}")
+    row = find(comparison.rows, method, judge, plain)
+    own = math.nan if row is None else float(row["mean"])
+    return own - _mean(comparison, judge, CLINICIANS, plain) if minus else own
 
 
 def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
@@ -175,8 +178,9 @@ def draw_across(comparisons: Sequence[Comparison], path: Path) -> None:
 def _gains(asked: Sequence[Comparison], judge: str, method: str, metric: str) -> np.ndarray:
     """A method minus the clinicians, one number for every cohort."""
     scale = 100.0 if metric == "unsafe_hours" else 1.0
-    pairs = [[_mean(x, judge, y, metric) for y in (method, CLINICIANS)] for x in asked]
-    return scale * np.array([own - theirs for own, theirs in pairs])
+    return scale * np.array(
+        [_mean(x, judge, method, f"{metric}_minus_{CLINICIANS}") for x in asked]
+    )
 
 
 def _marks(axis: Axes, asked: Sequence[Comparison], gains: Sequence[np.ndarray]) -> None:
