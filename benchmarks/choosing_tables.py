@@ -268,5 +268,6 @@ def _mean(values: Sequence[float], sign: str = "") -> str:
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join(lines)
