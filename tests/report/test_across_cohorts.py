@@ -61,6 +61,10 @@ def test_the_table_has_a_column_for_every_preset():
     assert [cell.text for cell in line[2:5]] == ["+3.00", "+1.50", "+6.00"]
 
 
-def test_the_figure_is_drawn(tmp_path):
-    draw_across([one(x) for x in KNOWN], tmp_path / "cohorts.png")
-    assert (tmp_path / "cohorts.png").read_bytes().startswith(b"\x89PNG")
+def test_the_figure_shows_the_numbers(tmp_path):
+    """The same numbers give the same bytes, others give another picture."""
+    for name, cohorts in (("all", KNOWN), ("again", KNOWN), ("two", ("guarded-7", "guarded-8"))):
+        draw_across([one(x) for x in cohorts], tmp_path / name)
+    drawn = [(tmp_path / name).read_bytes() for name in ("all", "again", "two")]
+    assert drawn[0].startswith(b"\x89PNG")
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -21,6 +21,7 @@ def test_the_numbers_are_those_of_the_kept_cohorts():
     kept = read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
     assert kept["cohorts"] == again["cohorts"]
+    assert "--tables docs/results/choosing.jsonl" in kept["about"]["command"]  # for anybody
     for rule, found in again["rules"].items():
         assert kept["rules"][rule] == pytest.approx(found)
 
