@@ -65,11 +65,11 @@ class Plan:
 
     @property
     def jobs(self) -> list[Job]:
-        """Everything that somebody reads in the end."""
+        """Everything that somebody reads in the end; first what most others wait for."""
         judged = [one.judge for rows in self.compared.values() for one in rows.values()]
         judged += [one.judge for one in self.sweep.values()]
-        last = [job for job in (self.rules, *judged, self.expert, self.look) if job]
-        return [*self.twins.values(), *self.windows.values(), *self.guardians.values(), *last]
+        learned = [job for job in (self.expert, self.rules, self.look, *judged) if job]
+        return [*learned, *self.guardians.values(), *self.twins.values(), *self.windows.values()]
 
 
 def make_plan(
