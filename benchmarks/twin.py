@@ -1,9 +1,8 @@
-"""Digital twins measured: the table, fresh patients, what a level does, other settings, speed.
+"""Digital twins measured: the table, fresh patients, what a level does, speed.
 
     python benchmarks/twin.py table --out table.json     all models, five seeds, test patients
     python benchmarks/twin.py fresh --out fresh.json     the best twin on 2,000 fresh patients
     python benchmarks/twin.py levels --out levels.json   forecast beside truth, three presets
-    python benchmarks/twin.py settings --out s.json      the paper's alternative settings
     python benchmarks/twin.py speed --out speed.json     windows per second, what-if
 
 Needs nothing beyond the numerical heart. `python benchmarks/twin_tables.py FILE...` turns the
@@ -42,7 +41,6 @@ MODELS = ("best", "persistence", "np", "mlp", "clmu", "ssm", "tdt", "rotary")
 SHOWN = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "trend", "crps", "crps_z")
 SHOWN += ("coverage50", "coverage90")
 COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "mae_z_changing", "crps", "crps_z")
-SETTINGS = ((15.0, 0.5), (60.0, 5.0), (60.0, 10.0), (120.0, 5.0), (120.0, 10.0))  # window, sample
 SLIDING = HoursConfig(stride=30.0)
 GROWN = ("best", "persistence", "tdt")  # whose errors are followed over six hours
 FRESH_SEED = 90_001
@@ -190,33 +188,6 @@ def _describe(effects, truth) -> dict:
     }
 
 
-def settings(config: TwinBenchmark) -> Iterator[dict]:
-    """The paper's five windows: squared errors of the Transformer, persistence and best twin."""
-    found = {}
-    for window, minutes in SETTINGS:
-        patients, hours = config.patients, None
-        if minutes < 1:  # twenty times the samples: fewer and shorter stays
-            patients, hours = min(patients, 120), 24.0
-        _, cohort, _ = cohort_of("guarded", 7, patients, minutes, hours)
-        parts = split_patients(cohort, key=jr.key(0))
-        slide = HoursConfig(stride=max(window / 2, 15.0), window=window)
-        every = HoursConfig(stride=window, window=window)
-        train, select, test = (
-            make_transitions(part, cut)
-            for part, cut in zip(parts, (slide, every, every), strict=True)
-        )
-        row = {"patients": patients, "train": len(train.level), "test": len(test.level)}
-        for model in ("tdt", "best", "persistence"):
-            keys = jr.split(jr.key(100), config.seeds if model == "tdt" else 1)
-            twins, _ = fit_twins(train, select, config_of(model, config.small), keys=keys)
-            scaler = fit_scaler(train)
-            each = [summarize(score_forecasts(t, test, scaler, key=jr.key(1))) for t in twins]
-            row[model] = {name: [one[name] for one in each] for name in ("mse_z", "mse_map")}
-        found[f"{window:g} min at {minutes * 60:g} s"] = row
-        print(window, minutes, row, flush=True)
-        yield {"settings": found}
-
-
 def speed(config: TwinBenchmark) -> Iterator[dict]:
     """Windows per second of fitting and of drawing, and the what-if of the app."""
     _, cohort, _ = cohort_of("guarded", 7, config.patients)
@@ -275,7 +246,6 @@ STAGES = {
     "table": table,
     "fresh": fresh,
     "levels": levels,
-    "settings": settings,
     "speed": speed,
 }
 

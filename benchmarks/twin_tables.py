@@ -104,16 +104,6 @@ def levels(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", _about(found)])
 
 
-def settings(found: dict[str, Any]) -> str:
-    """Squared errors of other windows."""
-    lines = ["| window | model | MSE (z) | MSE of MAP, mmHg² | test windows |", "|---" * 5 + "|"]
-    for name, row in found["settings"].items():
-        for model in ("tdt", "best", "persistence"):
-            cells = [_mean_sd(row[model][key]) for key in ("mse_z", "mse_map")]
-            lines.append(f"| {name} | {model} | {cells[0]} | {cells[1]} | {row['test']:,} |")
-    return "\n".join([*lines, "", _about(found)])
-
-
 def guardians(found: dict[str, Any]) -> str:
     """False alarms and what is noticed, over fresh cohorts."""
     count = len(next(iter(found.values())))
@@ -143,7 +133,6 @@ TABLES = {
     "growth": ("twins.json", growth),
     "fresh": ("fresh.json", fresh),
     "levels": ("levels.json", levels),
-    "settings": ("settings.json", settings),
     "guardians": ("guardians.json", guardians),
 }
 

@@ -279,6 +279,7 @@ def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):
     best = max(found["trials"], key=lambda one: one["score"])
     chosen = [x for x in search_rows(in_order([train]), desk) if x["chosen"] == "yes"]
     assert [x["score"] for x in chosen] == [best["score"]]
+    assert (chosen[0]["cohort"], chosen[0]["method"]) == ("guarded-7", "bc")
     hours = read_hours(desk.folder(plan.patients), plan.patients.fingerprint)
     recipe = apply_changes(train.settings.recipe, best["changes"])
     direct, _ = train_bc(hours.train, hours.select, recipe, key=jr.split(jr.key(1), 2))

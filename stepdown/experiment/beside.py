@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from stepdown.experiment.jobs import Desk, Job, in_order, run_job, run_jobs, say
 from stepdown.experiment.scale import run_on_ray
 
-SHARED = 0.9  # of a GPU's memory, in equal parts; by default each process takes most of it
+MEMORY, SHARED = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.9  # of a GPU, in equal parts
 
 
 def run_somewhere(jobs: Sequence[Job], desk: Desk, ray: str | None, workers: int) -> None:
@@ -70,8 +70,8 @@ def _seconds(task: Future[float], job: Job) -> float:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes of their own; on the way out nothing is begun any more, and none stays behind."""
-    ours = {name: value for name, value in _share(workers).items() if name not in os.environ}
-    os.environ |= ours
+    before = os.environ.get(MEMORY)
+    os.environ.setdefault(MEMORY, f"{SHARED / workers:.3f}")
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
     pool = ProcessPoolExecutor(workers, context, initializer=_stay_with, initargs=(os.getpid(),))
     try:
@@ -83,16 +83,8 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     finally:
-        for name in ours:
-            del os.environ[name]
-
-
-def _share(workers: int) -> dict[str, str]:
-    """What keeps several processes from filling one GPU; the user's own words go first."""
-    return {
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{SHARED / workers:.3f}",
-    }
+        if before is None:
+            del os.environ[MEMORY]
 
 
 def _stay_with(parent: int) -> None:

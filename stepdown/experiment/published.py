@@ -15,7 +15,7 @@ from stepdown.experiment.pictures import draw_cohorts, draw_run, draw_sweep
 from stepdown.experiment.plan import JUDGING_TWIN, Plan
 from stepdown.experiment.presets import OURS_ROW, ExperimentConfig
 from stepdown.experiment.results import SWEPT, read_comparisons, stage_seconds, sweep_rows
-from stepdown.experiment.searches import SEARCHED, search_rows
+from stepdown.experiment.searches import search_rows
 from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
 from stepdown.policies.checkpoints import save_policy
@@ -60,16 +60,18 @@ def publish(
     judged = finished(plans, desk)
     evidence = _evidence(judged, comparisons, desk)
     pictures |= named_pictures(evidence, [draw_evidence(one, folder) for one in evidence])
+    made = in_order([job for each in plans for job in each.jobs])
     results = Results(
         title=TITLE,
         comparisons=comparisons,
         about=provenance(config=sizes, seed=0),
         twins={name: desk.info(job)["seeds"] for name, job in plan.twins.items()},
         windows={words: desk.info(job) for words, job in plan.windows.items()},
+        searches=search_rows(made, desk),
         pictures=pictures,
         sections=[_cohort_section(rows, folder / "cohort"), *filter(None, [guardians.section])],
         banner=f"{BANNER} {QUICK}" if sizes.shrink else BANNER,
-        stages=stage_seconds(in_order([x for each in (*plans, *judged) for x in each.jobs]), desk),
+        stages=stage_seconds(in_order([*made, *(x for each in judged for x in each.jobs)]), desk),
         evidence=evidence,
     )
     shown = [to_text(short_grid(one)) for one in comparisons]
@@ -81,7 +83,7 @@ def publish(
     content |= guardians.files | _policy(plan, desk, parts, folder) | _figures(pictures)
     return (
         content
-        | _further_tables(sizes, plans, desk)
+        | _sweep_table(plan, desk)
         | {
             "tables/cohort.csv": cohort_csv(rows),
             RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
@@ -90,17 +92,11 @@ def publish(
     )
 
 
-def _further_tables(
-    sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk
-) -> dict[str, Content]:
-    """What only some presets have: sensitivities of the first cohort, trials of all."""
-    tables: dict[str, Content] = {}
-    if plans[0].sweep:
-        tables["tables/sweep.csv"] = comparison_csv(sweep_rows(plans[0], desk), SWEPT)
-    if sizes.searches:
-        every = in_order([job for each in plans for job in each.jobs])
-        tables["tables/search.csv"] = comparison_csv(search_rows(every, desk), SEARCHED)
-    return tables
+def _sweep_table(plan: Plan, desk: Desk) -> dict[str, Content]:
+    """Sensitivities, where the preset has them."""
+    if not plan.sweep:
+        return {}
+    return {"tables/sweep.csv": comparison_csv(sweep_rows(plan, desk), SWEPT)}
 
 
 def _figures(pictures: Mapping[str, bytes]) -> dict[str, Content]:

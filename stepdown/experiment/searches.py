@@ -18,10 +18,10 @@ from stepdown.experiment.learning import TrainJob, make_train_job
 from stepdown.experiment.models import Source, hours_of, read_twin
 from stepdown.experiment.presets import ROWS
 from stepdown.experiment.wiring import POLICIES, train_job
+from stepdown.report.search_table import COLUMNS, PRESET
 from stepdown.training import member
 
 PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/in_patients.py")
-SEARCHED = ("search", "changes", "score", "chosen")  # columns of the table of trials
 KEY = 3
 
 
@@ -83,16 +83,17 @@ def make_chosen_job(
     return make_train_job(desk, source, replace(settings, recipe=recipe), models[0], models[1])
 
 
-def search_rows(jobs: Sequence[Job], desk: Desk) -> list[dict[str, object]]:
+def search_rows(jobs: Sequence[Job], desk: Desk) -> list[dict[str, str | float]]:
     """Every trial of the searches among the jobs: what was changed, what it scored."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, str | float]] = []
     for job in jobs:
         if not isinstance(job.settings, SearchJob):
             continue
-        found = desk.info(job)
+        found, (cohort, _, data, setting, method) = desk.info(job), job.name.split("/")
         for one in found["trials"]:
-            words = ", ".join(f"{name} {value:g}" for name, value in one["changes"].items())
+            changes = (f"{name} {value:g}" for name, value in one["changes"].items())
             chosen = "yes" if one["changes"] == found["chosen"] else "no"
-            values = (job.name, words or "the preset", one["score"], chosen)
-            rows.append(dict(zip(SEARCHED, values, strict=True)))
+            words = ", ".join(changes) or PRESET
+            values = (cohort, data, setting, method, words, one["score"], chosen)
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows

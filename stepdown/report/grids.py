@@ -138,7 +138,8 @@ def to_markdown(grid: Grid) -> str:
 
 def _marked(cell: Cell) -> str:
     text = f"**{cell.text}**" if cell.strong else cell.text
-    return (f"{text} ({cell.note})" if cell.note else text).replace("|", "\\|")
+    note = cell.note if cell.note.startswith("[") else f"({cell.note})"  # an interval as it is
+    return (f"{text} {note}" if cell.note else text).replace("|", "\\|")
 
 
 def to_text(grid: Grid) -> str:

@@ -51,6 +51,7 @@ from stepdown.report.grids import Grid, to_html, to_markdown
 from stepdown.report.page import BANNER, Section, make_page, provenance_section
 from stepdown.report.paper_numbers import CAVEAT
 from stepdown.report.pictures import show
+from stepdown.report.search_table import Trials, search_grid
 from stepdown.report.summary import lead_of, say_comparisons, summary_html
 
 STYLE = """
@@ -119,6 +120,7 @@ class Results:
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds
     banner: str = BANNER
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
+    searches: Trials = ()  # before the trainings
 
     def __post_init__(self):
         if not self.comparisons:
@@ -167,6 +169,7 @@ def make_tables(results: Results) -> dict[str, bytes]:
         ("time", time_rows(results.comparisons), lambda: time_grid(results.comparisons)),
         ("twin", twin_rows(results.twins), lambda: twin_grid(results.twins)),
         ("settings", settings_rows(results.windows), lambda: settings_grid(results.windows)),
+        ("search", results.searches, lambda: search_grid(results.searches)),
     ):
         if rows:
             add(f"tables/{name}", to_csv(rows, list(rows[0])), grid())
@@ -259,6 +262,8 @@ def _recorded(results: Results) -> Comparison | None:
 def _learning(results: Results) -> str:
     timed = [x for x in results.comparisons if x.seconds]
     table = to_html(time_grid(timed)) + _source("tables/time") if timed else ""
+    if results.searches:
+        table += to_html(search_grid(results.searches)) + _source("tables/search")
     return show(results.pictures, "learning") + table
 
 

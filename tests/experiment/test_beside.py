@@ -8,10 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from stepdown.experiment.beside import run_beside
+from stepdown.experiment.beside import MEMORY, run_beside
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, run_jobs
-
-SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 @dataclass(frozen=True)
@@ -60,20 +58,21 @@ def test_the_files_are_those_of_one_process(tmp_path, capfd):
 
 
 def told(desk: Desk):
-    return arrays_and_info({"share": np.array(float(os.environ[SHARE]))}, {})
+    all_at_once = os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] != "false"
+    return arrays_and_info({"share": np.array(float(os.environ[MEMORY]) + all_at_once)}, {})
 
 
 def test_each_process_has_its_part_of_a_gpus_memory(tmp_path, monkeypatch):
-    monkeypatch.delenv(SHARE, raising=False)
+    monkeypatch.delenv(MEMORY, raising=False)
     job, desk = Job("told", Number(0), (), told), Desk(tmp_path / "ours")
     run_beside([job], desk, 2)
     assert desk.arrays(job)["share"] == 0.45
-    assert SHARE not in os.environ  # nothing stays behind
-    monkeypatch.setenv(SHARE, "0.2")
+    assert MEMORY not in os.environ  # nothing stays behind
+    monkeypatch.setenv(MEMORY, "0.2")
     theirs = Desk(tmp_path / "theirs")
     run_beside([job], theirs, 2)
     assert theirs.arrays(job)["share"] == 0.2
-    assert os.environ[SHARE] == "0.2"
+    assert os.environ[MEMORY] == "0.2"
 
 
 def test_failures_are_told_and_what_was_finished_is_kept(tmp_path):

@@ -1,0 +1,153 @@
+"""How much of a search is luck? `python benchmarks/search_luck.py --cohorts 2`.
+
+Cohort by cohort the six trials of MBPO and of CORMPO are trained with five seeds each (short
+trainings, small twin and ensemble). Every policy is scored as a search scores it, in the twin from
+hours of select patients, and judged in fresh patients. The tables then ask what a search with
+fewer seeds or fewer starts would have chosen, over all ways to draw the seeds. Each cohort is a
+line of the file as soon as it is done; a second call goes on where the first stopped. `--tables
+FILE` prints what the file says. CPU only; set JAX_COMPILATION_CACHE_DIR.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from choosing_cohort import SIZES, simulate
+from choosing_tables import make_table
+
+from stepdown.evaluation.across import over_cohorts
+from stepdown.evaluation.compare import values_of
+from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
+from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
+from stepdown.experiment.presets import ROWS, recipe_of
+from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.guardian.threshold import RECORDED
+from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.population import PresetName
+from stepdown.policies.ensemble import fit_ensemble
+from stepdown.policies.model_based import ModelBasedConfig, train_model_based
+from stepdown.policies.penalties import DensityPenalty, Unpenalized
+from stepdown.twin.fit import fit_twin
+
+PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
+SEARCHED = ("mbpo", "cormpo_kde")
+STARTS, SEEDS = (256, 2048), 5
+FRESH = 70_000  # added to the seed of a cohort, for patients that nobody has seen
+
+
+def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:
+    """One line: of every trial and seed the score by few and by many starts, and the truth."""
+    sizes, begin = SIZES[size], time.time()
+    config = CohortConfig(patients=sizes.patients, preset=preset, hours=sizes.hours)
+    patients, world = simulate(config, seed, sizes), world_of(config)
+    fresh = simulate_cohort(replace(config, patients=sizes.fresh), key=jr.key(FRESH + seed))
+    starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
+    twin, _ = fit_twin(
+        patients.sliding, patients.select, replace(sizes.twin, model="best"), key=jr.key(0)
+    )
+    ensemble, _ = fit_ensemble(patients.train, sizes.ensemble, key=jr.key(0))
+    guardian, _ = fit_guardian(
+        patients.train, patients.select, DensityConfig("kde"), RECORDED, key=jr.key(0)
+    )
+    rules = [make_rule(twin, patients.select, number, key=jr.key(3)) for number in STARTS]
+    found: dict[str, Any] = {
+        "preset": preset,
+        "seed": seed,
+        "team": _reward(judge_team(starts, world)),
+    }
+    for row in SEARCHED:
+        found[row] = []
+        for changes in TRIALS[ROWS[row].method]:
+            recipe = apply_changes(recipe_of(row, "ours", "recorded", sizes.shrink), changes)
+            assert isinstance(recipe, ModelBasedConfig)
+            weight = jnp.asarray(recipe.penalty_weight, jnp.float32)
+            penalty = DensityPenalty(guardian, weight) if ROWS[row].density else Unpenalized()
+            trial = []
+            for key in jr.split(jr.key(1), SEEDS):
+                policy, _ = train_model_based(patients.train, ensemble, penalty, recipe, key=key)
+                truth = _reward(judge_in_patients(policy, starts, world))
+                trial.append([*(rule(policy) for rule in rules), truth])
+            found[row].append(trial)
+    return found | {"seconds": time.time() - begin}
+
+
+def _reward(judged) -> float:
+    return float(values_of(judged, "reward").mean())
+
+
+def make_tables(path: Path) -> str:
+    """What searches of several sizes would have promised and kept; means over cohorts."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = []
+    for row in SEARCHED:
+        for place, starts in enumerate(STARTS):
+            for seeds in (1, 2, 3, SEEDS):
+                kept = [_search(np.array(line[row]), place, seeds) for line in lines]
+                cells = [_student([x[i] for x in kept]) for i in range(2)]
+                rows.append([row, f"{starts:,}", str(seeds), *cells])
+        best = [float(np.mean(line[row], 1)[:, 2].max() - np.mean(line[row][0], 0)[2])
+                for line in lines]  # fmt: skip
+        rows.append([row, "truth", str(SEEDS), "", _student(best)])
+    heads = [
+        "row",
+        "starts",
+        "seeds of a trial",
+        "promised over the preset",
+        "kept in fresh patients",
+    ]
+    return f"{len(lines)} cohorts.\n\n{make_table(heads, rows)}"
+
+
+def _search(trials: np.ndarray, place: int, seeds: int) -> tuple[float, float]:
+    """Promised and kept gain, over all sets of seeds that such a search could have drawn."""
+    truth, gains = trials[:, :, 2].mean(1), []
+    for drawn in itertools.combinations(range(trials.shape[1]), seeds):
+        scores = trials[:, drawn, place].mean(1)
+        best = int(scores.argmax())
+        gains.append((scores[best] - scores[0], truth[best] - truth[0]))
+    promised, kept = np.mean(gains, 0)
+    return float(promised), float(kept)
+
+
+def _student(values: list[float]) -> str:
+    found = over_cohorts(values)
+    return f"{found['mean']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+
+
+def main() -> None:
+    """Do what is not in the file yet, or print what it says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cohorts", type=int, default=2)
+    parser.add_argument("--first", type=int, default=7)
+    parser.add_argument("--presets", nargs="+", default=PRESET_NAMES, choices=PRESET_NAMES)
+    parser.add_argument("--size", default="demo", choices=SIZES)
+    parser.add_argument("--json", type=Path, default=Path("search_luck.jsonl"))
+    parser.add_argument("--tables", type=Path)
+    args = parser.parse_args()
+    if args.tables:
+        print(make_tables(args.tables))
+        return
+    known = args.json.read_text().splitlines() if args.json.exists() else []
+    done = {(x["preset"], x["seed"]) for x in map(json.loads, known)}
+    for seed in range(args.first, args.first + args.cohorts):
+        for preset in args.presets:
+            if (preset, seed) in done:
+                continue
+            line = judge_cohort(preset, seed, args.size)
+            with args.json.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(preset, seed, round(line["seconds"]), "s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
