@@ -24,6 +24,7 @@ import jax.random as jr
 import numpy as np
 from choosing_cohort import SIZES, simulate
 from choosing_tables import make_table
+from matplotlib.figure import Figure
 
 from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import values_of
@@ -37,6 +38,8 @@ from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.model_based import ModelBasedConfig, train_model_based
 from stepdown.policies.penalties import DensityPenalty, Unpenalized
+from stepdown.report.comparison_figures import GRID, TRUTH, TWIN, save
+from stepdown.report.figures import INK
 from stepdown.twin.fit import fit_twin
 
 PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
@@ -105,7 +108,52 @@ def make_tables(path: Path) -> str:
         "promised over the preset",
         "kept in fresh patients",
     ]
-    return f"{len(lines)} cohorts.\n\n{make_table(heads, rows)}"
+    parts = [f"{len(lines)} cohorts.", make_table(heads, rows)]
+    return "\n\n".join([*parts, *(_every_trial(lines, row) for row in SEARCHED)])
+
+
+def _every_trial(lines: list[dict[str, Any]], row: str) -> str:
+    """Every trial minus the preset, by many starts in the twin and in truth, all seeds."""
+    trials = [
+        ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items()) or "the preset"
+        for changes in TRIALS[ROWS[row].method]
+    ]
+    rows = []
+    for preset in PRESET_NAMES:
+        own = [np.mean(line[row], 1) for line in lines if line["preset"] == preset]
+        for who, place in (("twin", 1), ("truth", 2)):
+            gains = np.mean([x[:, place] - x[0, place] for x in own], 0)
+            rows.append([f"{preset} ({len(own)})", who, *(f"{x:+.2f}" for x in gains)])
+    return f"**{row}**\n\n{make_table(['cohorts', 'by', *trials], rows)}"
+
+
+def draw_weights(path: Path, picture: Path) -> None:
+    """What a weaker or stronger guardian is worth, by the twin and in truth."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    recipe = recipe_of("cormpo_kde", "ours", "recorded", None)
+    assert isinstance(recipe, ModelBasedConfig)
+    weights = [x.get("penalty_weight", recipe.penalty_weight) for x in TRIALS["cormpo"]]
+    order = np.argsort(weights)
+
+    def draw(figure: Figure) -> None:
+        for axis, name in zip(figure.subplots(1, 3, sharey=True), PRESET_NAMES, strict=True):
+            own = [np.mean(x["cormpo_kde"], 1) for x in lines if x["preset"] == name]
+            shown = ((1, "twin, from select patients", TWIN), (2, "truth, fresh patients", TRUTH))
+            for place, who, color in shown:
+                gains = np.array([(x[:, place] - x[0, place])[order] for x in own])
+                x = range(len(order))
+                axis.plot(x, gains.T, color=color, lw=0.8, alpha=0.45)
+                axis.plot(x, gains.mean(0), color=color, lw=2.5, marker="o", label=who)
+            axis.set_xticks(x, [f"{weights[i]:g}" for i in order])
+            axis.axhline(0, color=INK, lw=1)
+            axis.set_title(f"{name}, {len(own)} cohorts")
+            axis.set_xlabel("λ, weight of the guardian")
+            axis.grid(axis="y", **GRID)
+        figure.axes[0].set_ylabel(f"Reward of 6 hours minus that at λ = {recipe.penalty_weight:g}")
+        known = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*known, loc="outside lower center", ncols=2, frameon=False)
+
+    save(draw, picture, (12.5, 4.6))
 
 
 def _search(trials: np.ndarray, place: int, seeds: int) -> tuple[float, float]:
@@ -133,9 +181,12 @@ def main() -> None:
     parser.add_argument("--size", default="demo", choices=SIZES)
     parser.add_argument("--json", type=Path, default=Path("search_luck.jsonl"))
     parser.add_argument("--tables", type=Path)
+    parser.add_argument("--picture", type=Path, help="with --tables: a figure of lambda")
     args = parser.parse_args()
     if args.tables:
         print(make_tables(args.tables))
+        if args.picture:
+            draw_weights(args.tables, args.picture)
         return
     known = args.json.read_text().splitlines() if args.json.exists() else []
     done = {(x["preset"], x["seed"]) for x in map(json.loads, known)}

@@ -22,6 +22,7 @@ from stepdown.patients.episodes import Mode
 from stepdown.twin.rollout import roll_out
 
 BUDGET = 6  # trials of every method
+STARTS = 2048  # from 256 the lead of a best trial is mostly luck (docs/results.md)
 
 Changes = Mapping[str, float | int]  # by field, such as "sac.discount"
 Rule = Callable[[Policy], float]  # higher is better
@@ -118,7 +119,7 @@ class TwinReward(eqx.Module):
 
 
 def make_rule(
-    twin: Dynamics, select: Transitions, starts: int = 256, *, key: PRNGKeyArray
+    twin: Dynamics, select: Transitions, starts: int = STARTS, *, key: PRNGKeyArray
 ) -> TwinReward:
     """The default rule from random hours of select patients."""
     require_role(select, "select")

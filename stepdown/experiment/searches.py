@@ -30,7 +30,6 @@ class SearchJob:
     """What is compared."""
 
     row: str
-    starts: int = 256  # select hours from which every trial is played
 
 
 def searched_train_job(
@@ -67,7 +66,7 @@ def make_search_job(
 ) -> dict[str, Content]:
     """Play every trial from the same select hours in the twin; the best mean reward is chosen."""
     select = hours_of(desk, source.patients).select
-    rule = make_rule(read_twin(desk, twin), select, SearchJob(row).starts, key=jr.key(KEY))
+    rule = make_rule(read_twin(desk, twin), select, key=jr.key(KEY))
     scores = [rule(member(read_policies(desk.folder(trial)), 0)) for trial in trials]
     best = max(range(len(scores)), key=scores.__getitem__)
     changes = TRIALS[ROWS[row].method]

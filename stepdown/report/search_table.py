@@ -26,7 +26,8 @@ def search_grid(trials: Trials) -> Grid:
         ("Method", *head),
         tuple(lines),
         note="The best of six trials and its lead over the preset, mean six-hour reward in the "
-        "twin from select patients. The best of several is lucky, too: expect less than its lead.",
+        "twin from select patients. The best of several is lucky, too, and the twin likes weaker "
+        "guardians than the truth does where low support is dangerous: expect less than the lead.",
     )
 
 

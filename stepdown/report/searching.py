@@ -16,6 +16,7 @@ import jax.random as jr
 
 from stepdown.artifacts import config_to_dict
 from stepdown.evaluation.policy_search import (
+    STARTS,
     Changes,
     Trial,
     apply_changes,
@@ -35,7 +36,7 @@ from stepdown.report.recipes import (
     make_recipe,
 )
 from stepdown.report.stopping import Stop, StoppedError, stoppable
-from stepdown.report.training import STARTS, check_method, opened
+from stepdown.report.training import check_method, opened
 from stepdown.report.training_loop import Job, own_ensemble, policy_folder, train_all
 from stepdown.report.training_parts import read_hours, read_models
 
@@ -90,9 +91,9 @@ def search_policies(config: SearchConfig) -> int:
         work=config.out.resolve(),
         save_seconds=20.0,
     )
-    rule = make_rule(models.twin, hours.select, STARTS, key=jr.key(0))
+    rule = make_rule(models.twin, hours.select, key=jr.key(0))
     settings = {"method": config.method, "seed": config.seed, "inputs": digests}
-    settings |= {"records": hours.digest, "recipe": config_to_dict(recipe)}
+    settings |= {"records": hours.digest, "recipe": config_to_dict(recipe), "starts": STARTS}
     hint = f"stopped; finished trials are in {job.work}. Start the same command again to go on."
     with opened(job.work, settings), stoppable(hint) as stop:
         try:

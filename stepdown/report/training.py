@@ -50,7 +50,7 @@ from stepdown.report.training_parts import Hours, read_hours, read_models
 
 KIND = "trained policies"
 SETTINGS, SUMMARY = "settings.json", "summary.json"
-STARTS = 256  # select hours from which the twin judges
+STARTS = 256  # select hours from which the twin judges every epoch; a curve, no verdict
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """The table of searches: the best trial, and its lead over the preset."""
 
+from stepdown.evaluation.compare import Row
 from stepdown.report.grids import to_markdown
 from stepdown.report.search_table import COLUMNS, PRESET, search_grid
 
 
-def trial(cohort: str, method: str, changes: str, score: float, chosen: str):
+def trial(cohort: str, method: str, changes: str, score: float, chosen: str) -> Row:
     values = (cohort, "recorded", "ours", method, changes, score, chosen)
     return dict(zip(COLUMNS, values, strict=True))
 
