@@ -115,16 +115,17 @@ def make_tables(path: Path) -> str:
 def _every_trial(lines: list[dict[str, Any]], row: str) -> str:
     """Every trial minus the preset, by many starts in the twin and in truth, all seeds."""
     trials = [
-        ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items()) or "the preset"
+        ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items())
         for changes in TRIALS[ROWS[row].method]
     ]
     rows = []
-    for preset in PRESET_NAMES:
-        own = [np.mean(line[row], 1) for line in lines if line["preset"] == preset]
+    for presets in (("guarded", "hidden"), ("guarded",), ("hidden",), ("benign",)):
+        own = [np.mean(line[row], 1) for line in lines if line["preset"] in presets]
         for who, place in (("twin", 1), ("truth", 2)):
-            gains = np.mean([x[:, place] - x[0, place] for x in own], 0)
-            rows.append([f"{preset} ({len(own)})", who, *(f"{x:+.2f}" for x in gains)])
-    return f"**{row}**\n\n{make_table(['cohorts', 'by', *trials], rows)}"
+            gains = np.array([x[:, place] - x[0, place] for x in own])
+            cells = [_student(x.tolist(), 2) for x in gains[:, 1:].T]
+            rows.append([f"{' and '.join(presets)} ({len(own)})", who, *cells])
+    return f"**{row}**\n\n{make_table(['cohorts', 'by', *trials[1:]], rows)}"
 
 
 def draw_weights(path: Path, picture: Path) -> None:
@@ -167,9 +168,9 @@ def _search(trials: np.ndarray, place: int, seeds: int) -> tuple[float, float]:
     return float(promised), float(kept)
 
 
-def _student(values: list[float]) -> str:
-    found = over_cohorts(values)
-    return f"{found['mean']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+def _student(values: list[float], digits: int = 3) -> str:
+    mean, low, high = (over_cohorts(values)[x] for x in ("mean", "low", "high"))
+    return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 def main() -> None:
