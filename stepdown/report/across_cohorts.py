@@ -29,6 +29,7 @@ from stepdown.report.grids import Cell, Grid, number, signed, span
 COLUMNS = ("cohorts", "method", "judge", "metric", "number", "mean", "low", "high")
 METRICS = ("reward", "acp", "ws_gradient", "unsafe_hours")
 TOLD = ("mbpo", "mbpo_shaped", "disagreement_shaped", CLINICIANS)  # in sentences
+BESIDE = {"mbpo_twin": ("mbpo_shaped",), "cormpo_twin": ("mbpo_twin",)}  # what one change does
 ALL = "all"
 LOOKS = {"guarded": ("#0072b2", "o"), "benign": ("#009e73", "^"), "hidden": ("#d55e00", "s")}
 OTHER = ("#7b5cb8", "D")
@@ -65,7 +66,7 @@ def across_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float
 
 
 def _metrics(method: str) -> tuple[str, ...]:
-    others = [x for x in (OURS, CLINICIANS) if x != method]
+    others = [x for x in (OURS, CLINICIANS, *BESIDE.get(method, ())) if x != method]
     return (*METRICS, *(f"{x}_minus_{y}" for y in others for x in METRICS), "room_percent")
 
 
@@ -79,11 +80,11 @@ def _methods(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _mean(comparison: Comparison, judge: str, method: str, metric: str) -> float:
-    """Of seeds and episodes; a difference to the clinicians is that of the means."""
-    plain, minus, _ = metric.partition(f"_minus_{CLINICIANS}")
+    """Of seeds and episodes; all play the same ones, so a difference is that of the means."""
+    plain, minus, other = metric.partition("_minus_")
     row = find(comparison.rows, method, judge, plain)
     own = math.nan if row is None else float(row["mean"])
-    return own - _mean(comparison, judge, CLINICIANS, plain) if minus else own
+    return own - _mean(comparison, judge, other, plain) if minus else own
 
 
 def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
