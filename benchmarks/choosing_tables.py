@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
     DEFAULT_RULE,
@@ -266,6 +267,13 @@ def _mean(values: Sequence[float], sign: str = "") -> str:
         return "–"
     low, high = _between(values)
     return f"{np.mean(values):{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
+
+
+def student(values: Iterable[float], digits: int = 2) -> str:
+    """The mean over cohorts with Student's interval, in words."""
+    found = over_cohorts([float(x) for x in values])
+    mean, low, high = (f"{found[x]:+.{digits}f}" for x in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -4,13 +4,11 @@ A cohort counts as one number; intervals are Student's over cohorts, 95 %.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from choosing_tables import SETS, Line, make_table, read_evidence, truth_of
+from choosing_tables import SETS, Line, make_table, read_evidence, student, truth_of
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE, TEAM, regret
 
 EVERYBODY = SETS["all candidates"]
@@ -32,7 +30,7 @@ def against_default(lines: list[Line]) -> str:
     rows = []
     for name, picked in picks.items():
         unsafe = [_unsafe(x, p) - _unsafe(x, TEAM) for x, p in zip(lines, picked, strict=True)]
-        rows.append([name, _student(lost[DEFAULT_RULE] - lost[name]), _student(unsafe, 1)])
+        rows.append([name, student(lost[DEFAULT_RULE] - lost[name]), student(unsafe, 1)])
     return make_table(
         ["rule", "default minus it", "unsafe hours minus the clinicians', points"], rows
     )
@@ -47,7 +45,7 @@ def kinds(lines: list[Line], ours: str = "cormpo 0.08") -> str:
         for other in (TEAM, name):
             first = name if other == TEAM else ours
             for value, digits in ((_reward, 2), (_unsafe, 1)):
-                cells.append(_student([value(x, first) - value(x, other) for x in lines], digits))
+                cells.append(student([value(x, first) - value(x, other) for x in lines], digits))
         rows.append([name, *cells])
     heads = ["reward minus the clinicians'", "unsafe hours, points"]
     return make_table(
@@ -67,9 +65,3 @@ def _of_kind(line: Line, kind: str, what: str) -> float:
     """Of one candidate, or the mean over the seeds of a kind."""
     truth = line["truth"]["fresh"]
     return float(np.mean([x[what] for n, x in truth.items() if kind in (n, n.partition(" #")[0])]))
-
-
-def _student(values: Sequence[float] | np.ndarray, digits: int = 2) -> str:
-    found = over_cohorts([float(x) for x in values])
-    between = f"[{found['low']:+.{digits}f}, {found['high']:+.{digits}f}]"
-    return f"{found['mean']:+.{digits}f} {between}"

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from choosing_cohort import Patients, Sizes, simulate, some_hours
+from choosing_tables import make_table, student
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import (
     draw_judged_starts,
@@ -121,7 +121,7 @@ def make_tables(path: Path) -> str:
             cells = _cells(own["CORMPO"] - own[name], lines, presets)
             rows.append([kind, f"*CORMPO minus {name}*", *cells])
     counts = ", ".join(f"{p} {sum(x['preset'] == p for x in lines)}" for p in presets)
-    return "\n\n".join([f"Cohorts: {counts}.", _table(heads, rows), _curves(lines, presets)])
+    return "\n\n".join([f"Cohorts: {counts}.", make_table(heads, rows), _curves(lines, presets)])
 
 
 def _means(lines: list[dict[str, Any]], kind: str, name: str) -> np.ndarray:
@@ -136,7 +136,7 @@ def _team(lines: list[dict[str, Any]]) -> np.ndarray:
 def _cells(values: np.ndarray, lines: list[dict[str, Any]], presets: list[PresetName]) -> list[str]:
     kinds = np.array([line["preset"] for line in lines])
     each = [f"{values[kinds == x, 0].mean():+.2f}" for x in presets]
-    return [_mean(values[:, 2]), _mean(values[:, 0]), *each, _mean(100 * values[:, 1], 1)]
+    return [student(values[:, 2]), student(values[:, 0]), *each, student(100 * values[:, 1], 1)]
 
 
 def _curves(lines: list[dict[str, Any]], presets: list[PresetName]) -> str:
@@ -147,17 +147,7 @@ def _curves(lines: list[dict[str, Any]], presets: list[PresetName]) -> str:
         by = {"truth": [x["levels"] for x in those]}
         by |= {kind: [x[kind]["levels"] for x in those] for kind in KINDS}
         rows += [[preset, who, *[f"{v:.2f}" for v in np.mean(x, 0)]] for who, x in by.items()]
-    return _table(["preset", "who", *[f"P{x}" for x in LEVELS]], rows)
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
-
-
-def _mean(values: np.ndarray, digits: int = 2) -> str:
-    found = over_cohorts(values.tolist())
-    spread = f"[{found['low']:+.{digits}f}, {found['high']:+.{digits}f}]"
-    return f"{found['mean']:+.{digits}f} {spread}"
+    return make_table(["preset", "who", *[f"P{x}" for x in LEVELS]], rows)
 
 
 def main() -> None:

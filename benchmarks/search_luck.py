@@ -23,10 +23,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from choosing_cohort import SIZES, simulate
-from choosing_tables import make_table
+from choosing_tables import make_table, student
 from matplotlib.figure import Figure
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
 from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
@@ -96,11 +95,11 @@ def make_tables(path: Path) -> str:
         for place, starts in enumerate(STARTS):
             for seeds in (1, 2, 3, SEEDS):
                 kept = [_search(np.array(line[row]), place, seeds) for line in lines]
-                cells = [_student([x[i] for x in kept]) for i in range(2)]
+                cells = [student([x[i] for x in kept], 3) for i in range(2)]
                 rows.append([row, f"{starts:,}", str(seeds), *cells])
         best = [float(np.mean(line[row], 1)[:, 2].max() - np.mean(line[row][0], 0)[2])
                 for line in lines]  # fmt: skip
-        rows.append([row, "truth", str(SEEDS), "", _student(best)])
+        rows.append([row, "truth", str(SEEDS), "", student(best, 3)])
     heads = [
         "row",
         "starts",
@@ -123,7 +122,7 @@ def _every_trial(lines: list[dict[str, Any]], row: str) -> str:
         own = [np.mean(line[row], 1) for line in lines if line["preset"] in presets]
         for who, place in (("twin", 1), ("truth", 2)):
             gains = np.array([x[:, place] - x[0, place] for x in own])
-            cells = [_student(x.tolist(), 2) for x in gains[:, 1:].T]
+            cells = [student(x) for x in gains[:, 1:].T]
             rows.append([f"{' and '.join(presets)} ({len(own)})", who, *cells])
     return f"**{row}**\n\n{make_table(['cohorts', 'by', *trials[1:]], rows)}"
 
@@ -166,11 +165,6 @@ def _search(trials: np.ndarray, place: int, seeds: int) -> tuple[float, float]:
         gains.append((scores[best] - scores[0], truth[best] - truth[0]))
     promised, kept = np.mean(gains, 0)
     return float(promised), float(kept)
-
-
-def _student(values: list[float], digits: int = 3) -> str:
-    mean, low, high = (over_cohorts(values)[x] for x in ("mean", "low", "high"))
-    return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from choosing_tables import make_table
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import values_of
 from stepdown.experiment.jobs import Desk
 from stepdown.experiment.learning import read_judged
@@ -95,9 +94,10 @@ def make_tables(path: Path) -> str:
                 cells.append(_mean([scale * (b - a) for a, b in own], digits))
                 apart = [scale * (y[1] - x[1]) for x, y in zip(own, ours, strict=True)]
                 cells.append("" if method == OURS_ROW else _mean(apart, digits))
-            rows.append([name_of(method), cells[0], cells[2], cells[1], cells[3]])
-        heads = ["search gains: reward", "unsafe hours, points", "CORMPO minus it, both searched: "
-                 "reward", "unsafe hours, points"]  # fmt: skip
+            told = _mean([promised[x, method] for x in cohorts], 2)
+            rows.append([name_of(method), told, cells[0], cells[2], cells[1], cells[3]])
+        heads = ["search promised", "search gained: reward", "unsafe hours, points"]
+        heads += ["CORMPO minus it, both searched: reward", "unsafe hours, points"]
         parts += [f"**{len(cohorts)} cohorts, {words}**", make_table(["method", *heads], rows)]
     rows = [[name_of(x), *(chosen[y, x] for y in cohorts)] for x in methods]
     parts += ["**Chosen**", make_table(["method", *cohorts], rows)]
@@ -121,8 +121,8 @@ def _kept_promises(promised: dict[tuple[str, str], float], found: Found) -> str:
 
 def _mean(values: list[float], digits: int) -> str:
     """The mean over cohorts and every cohort; three are too few for an interval."""
-    mean, each = over_cohorts(values)["mean"], ", ".join(f"{x:+.{digits}f}" for x in values)
-    return f"{mean:+.{digits}f} ({each})"
+    each = ", ".join(f"{x:+.{digits}f}" for x in values)
+    return f"{sum(values) / len(values):+.{digits}f} ({each})"
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ def search_grid(trials: Trials) -> Grid:
         "What the searches chose",
         ("Method", *head),
         tuple(lines),
-        note="The best of six trials and its lead over the preset, mean six-hour reward in the "
-        "twin from select patients. The best of several is lucky, too, and the twin likes weaker "
-        "guardians than the truth does where low support is dangerous: expect less than the lead.",
+        note="The best trial and its lead over the preset, mean six-hour reward in the twin from "
+        "select patients. On simulated cohorts most of such a lead was luck, and the twin liked "
+        "weaker guardians than the truth did where low support is dangerous.",
     )
 
 

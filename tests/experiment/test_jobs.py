@@ -8,6 +8,7 @@ import pytest
 from stepdown.experiment.jobs import Desk, Job, alone, arrays_and_info, in_order, run_jobs
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS, ROWS, CohortChoice, recipe_of, sizes_of
+from stepdown.experiment.sweeps import WINDOWS
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,16 @@ def test_rows_in_the_twin_learn_there_and_are_not_searched():
         assert not {"ensemble", "search"} & set(needs)
     needs = [job.name.split("/")[1] for job in rows["cormpo_kde"].train.needs]
     assert {"ensemble", "search"} <= set(needs)
+
+
+def test_what_others_wait_for_is_made_first():
+    config = PRESETS["paper"]
+    names = [job.name.split("/", 1)[1] for job in in_order(make_plan(config, CohortChoice()).jobs)]
+    assert names[:3] == ["patients", "twin/best", "expert"]
+    learned = max(i for i, name in enumerate(names) if name.startswith(("train/", "judge/")))
+    others = [i for i, name in enumerate(names) if name.startswith(("twin/", "window/"))][1:]
+    assert len(others) == len(config.twins) - 1 + len(WINDOWS)
+    assert learned < min(others)  # nobody waits for these
 
 
 def test_a_run_may_leave_its_searches_out():

@@ -23,6 +23,8 @@ def one(cohort: str) -> Comparison:
         "cormpo_kde": judged([[0.0] * 4], ROW, unsafe=0.0),
         "clinicians": judged([[0.0] * 4], ROW, unsafe=0.0),
         "mbpo": judged([[gain] * 4], ROW, unsafe=unsafe),
+        "mbpo_shaped": judged([[0.5] * 4], ROW, unsafe=0.0),
+        "mbpo_twin": judged([[gain - 1.0] * 4], ROW, unsafe=0.0),
     }
     return Comparison(cohort, "recorded", "ours", {"twin": before, "fresh": before})
 
@@ -40,6 +42,15 @@ def test_rows_are_means_over_cohorts_with_students_interval():
     assert math.isclose(float(whole["high"]), 3.0 + half, rel_tol=1e-6)
     assert found["guarded", "reward_minus_cormpo_kde"]["mean"] == 1.5
     assert found["all", "unsafe_hours_minus_cormpo_kde"]["mean"] == 0.5
+
+
+def test_what_the_twin_taught_stands_beside_what_the_ensemble_did():
+    rows = across_rows([one(x) for x in KNOWN])
+    found = {(x["method"], x["metric"]): x["mean"] for x in rows
+             if (x["cohorts"], x["judge"]) == ("all", "fresh")}  # fmt: skip
+    assert found["mbpo_twin", "reward_minus_mbpo_shaped"] == 1.5  # 0, 1 and 5, minus 0.5
+    assert found["mbpo_twin", "reward_minus_clinicians"] == 2.0
+    assert ("mbpo", "reward_minus_mbpo_shaped") not in found
 
 
 def test_other_data_and_settings_do_not_count():
