@@ -34,7 +34,7 @@ from stepdown.guardian.fit import DensityConfig, fit_guardian, load_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, play
-from stepdown.policies.checkpoints import load_ensemble
+from stepdown.policies.saved import load_ensemble
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.rules import RULES
 from stepdown.problem.hours import make_transitions

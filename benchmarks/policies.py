@@ -36,7 +36,7 @@ from stepdown.policies.model_based import (
     prepare,
 )
 from stepdown.policies.penalties import DensityPenalty
-from stepdown.policies.seeds import CHUNK
+from stepdown.policies.learning import CHUNK
 from stepdown.training import FitConfig
 
 RECORDED, INPUTS, OUTPUTS, POINTS = 13_400, 73, 72, 74

@@ -1,138 +1,124 @@
 """The command line: words to a typed config, a config to its verb, errors to one sentence.
 
+Commands are imported when they are asked for, so that help and a wrong word are answered at once.
+
 Exit codes: 0 done, 1 the doctor found something that needs action, 2 wrong input (options,
 folders, mapping files), 65 a recording that cannot be read, 130 interrupted,
-143 stopped by SIGTERM (`train`, which goes on when it is started again).
+143 stopped by SIGTERM (`train`, `search` and `run`, which go on when they are started again).
 """
 
 import contextlib
+import importlib
 import io
 import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import tyro
-
 from stepdown import __version__
-from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
-from stepdown.experiment.judge import JudgeConfig, judge
-from stepdown.experiment.presets import RunPreset
-from stepdown.experiment.run import RunConfig, run
-from stepdown.experiment.simulate import SimulateConfig, simulate
-from stepdown.records.limits import RecordingError
-from stepdown.report.checkup import DoctorConfig, doctor
-from stepdown.report.exported import ExportConfig, export
-from stepdown.report.guardians import (
-    GuardianFitConfig,
-    GuardianScoreConfig,
-    GuardianSearchConfig,
-    fit_and_save_guardian,
-    score_guardians,
-    search,
-)
-from stepdown.report.imported import ImportCommand, import_recordings
-from stepdown.report.recipes import Method
-from stepdown.report.scores import ScoreConfig, score
-from stepdown.report.searching import SearchConfig, search_policies
-from stepdown.report.training import TrainConfig, train
-from stepdown.report.twins import TwinFitConfig, TwinScoreConfig, fit_and_save, score_twins
 
 WRONG_INPUT, UNREADABLE, INTERRUPTED = 2, 65, 130
 
 
 @dataclass(frozen=True)
-class _Run(RunConfig):
-    """Run the whole journey of the paper, from patients to a report."""
+class Command:
+    """Where a command is, and what the help says about it."""
 
-    preset: tyro.conf.Positional[RunPreset]  # size of the run
-
-
-@dataclass(frozen=True)
-class _Judge(JudgeConfig):
-    """Add evidence beyond the twin to a finished run."""
-
-    run: tyro.conf.Positional[Path]  # folder of `stepdown run`
+    module: str  # of stepdown.commands
+    config: str
+    verb: str
+    words: str
 
 
-@dataclass(frozen=True)
-class _Score(ScoreConfig):
-    """Score the stays of a cohort or episode file."""
-
-    file: tyro.conf.Positional[Path]  # folder of `stepdown simulate`, or a Parquet file like it
-
-
-@dataclass(frozen=True)
-class _Export(ExportConfig):
-    """Export a cohort's hours or a run's models for other people's programs."""
-
-    source: tyro.conf.Positional[Path]  # cohort of `stepdown simulate`, or a finished run
-
-
-@dataclass(frozen=True)
-class _Doctor(DoctorConfig):
-    """Say what is wrong with a recording and propose a mapping file."""
-
-    file: tyro.conf.Positional[Path]  # recording, or folder of recordings
-
-
-@dataclass(frozen=True)
-class _Import(ImportCommand):
-    """Import recordings into a cohort folder."""
-
-    file: tyro.conf.Positional[Path]  # recording, or folder of recordings
-
-
-@dataclass(frozen=True)
-class _Train(TrainConfig):
-    """Train policies on the train patients of a cohort or data set."""
-
-    method: tyro.conf.Positional[Method]  # how to learn
-
-
-@dataclass(frozen=True)
-class _Search(SearchConfig):
-    """Try a method's six settings on select patients, judged by the twin."""
-
-    method: tyro.conf.Positional[Method]  # how to learn
-
-
-@dataclass(frozen=True)
-class _App(AppConfig):
-    """Serve the what-if forecasts of a finished run on this machine."""
-
-    run: tyro.conf.Positional[Path]  # folder of `stepdown run`
-
-
-@dataclass(frozen=True)
-class _Audit(AuditConfig):
-    """Check that nobody has changed the audit of an app."""
-
-    folder: tyro.conf.Positional[Path]  # state folder of the app, by default RUN-app
-
-
-COMMANDS: dict[str, tuple[type, Callable[[Any], object]]] = {
-    "simulate": (SimulateConfig, simulate),
-    "run": (_Run, run),
-    "judge": (_Judge, judge),
-    "import": (_Import, import_recordings),
-    "score": (_Score, score),
-    "export": (_Export, export),
-    "doctor": (_Doctor, doctor),
-    "twin fit": (TwinFitConfig, fit_and_save),
-    "twin score": (TwinScoreConfig, score_twins),
-    "guardian fit": (GuardianFitConfig, fit_and_save_guardian),
-    "guardian score": (GuardianScoreConfig, score_guardians),
-    "guardian search": (GuardianSearchConfig, search),
-    "train": (_Train, train),
-    "search": (_Search, search_policies),
-    "app": (_App, serve),
-    "audit verify": (_Audit, verify_audit),
+COMMANDS: dict[str, Command] = {
+    "simulate": Command(
+        "simulate",
+        "SimulateConfig",
+        "simulate",
+        "Simulate a cohort of pump patients and write it to a folder.",
+    ),
+    "run": Command(
+        "run",
+        "RunConfig",
+        "run",
+        "Run the whole journey of the paper, from patients to a report.",
+    ),
+    "judge": Command(
+        "run", "JudgeConfig", "judge", "Add evidence beyond the twin to a finished run."
+    ),
+    "import": Command(
+        "import_recordings",
+        "ImportCommand",
+        "import_recordings",
+        "Import recordings into a cohort folder.",
+    ),
+    "score": Command(
+        "score", "ScoreConfig", "score", "Score the stays of a cohort or episode file."
+    ),
+    "export": Command(
+        "export",
+        "ExportConfig",
+        "export",
+        "Export a cohort's hours or a run's models for other people's programs.",
+    ),
+    "doctor": Command(
+        "doctor",
+        "DoctorConfig",
+        "doctor",
+        "Say what is wrong with a recording and propose a mapping file.",
+    ),
+    "twin fit": Command(
+        "twin",
+        "TwinFitConfig",
+        "fit_and_save",
+        "Fit a digital twin to the train patients of a cohort.",
+    ),
+    "twin score": Command(
+        "twin", "TwinScoreConfig", "score_twins", "Score the forecasts of twins on test patients."
+    ),
+    "guardian fit": Command(
+        "guardian",
+        "GuardianFitConfig",
+        "fit_and_save_guardian",
+        "Fit a density guardian to the train patients of a cohort.",
+    ),
+    "guardian score": Command(
+        "guardian",
+        "GuardianScoreConfig",
+        "score_guardians",
+        "Score what guardians notice and refuse on test patients.",
+    ),
+    "guardian search": Command(
+        "guardian",
+        "GuardianSearchConfig",
+        "search",
+        "Search the weight of the chosen level and the bandwidth on select patients.",
+    ),
+    "train": Command(
+        "train",
+        "TrainConfig",
+        "train",
+        "Train policies on the train patients of a cohort or data set.",
+    ),
+    "search": Command(
+        "train",
+        "SearchConfig",
+        "search",
+        "Try a method's six settings on select patients, judged by the twin.",
+    ),
+    "app": Command(
+        "app",
+        "AppConfig",
+        "serve",
+        "Serve the what-if forecasts of a finished run on this machine.",
+    ),
+    "audit verify": Command(
+        "app", "AuditConfig", "verify_audit", "Check that nobody has changed the audit of an app."
+    ),
 }
 
 
@@ -143,10 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _dispatch(words)
     except KeyboardInterrupt:
         return _complain("interrupted.", INTERRUPTED)
-    except RecordingError as error:
-        return _complain(_describe(error), UNREADABLE)
     except (ValueError, OSError) as error:
-        return _complain(_describe(error), WRONG_INPUT)
+        return _complain(_describe(error), _code(error))
 
 
 def _dispatch(words: list[str]) -> int:
@@ -157,12 +141,13 @@ def _dispatch(words: list[str]) -> int:
         print(_overview())
         return 0
     name, options = _command(words)
-    config_type, verb = COMMANDS[name]
-    config = _parse(config_type, f"stepdown {name}", options)
+    command = COMMANDS[name]
+    module = importlib.import_module(f"stepdown.commands.{command.module}")
+    config = _parse(getattr(module, command.config), f"stepdown {name}", options)
     if config is None:
         return 0  # help was asked for and printed
     _keep_compiled_programs()
-    code = verb(config)
+    code = getattr(module, command.verb)(config)
     return code if isinstance(code, int) else 0
 
 
@@ -180,7 +165,7 @@ def _command(words: list[str]) -> tuple[str, list[str]]:
 
 def _overview() -> str:
     """Help for the command itself; each command prints its own."""
-    commands = "\n".join(f"  {name:16s}{config.__doc__}" for name, (config, _) in COMMANDS.items())
+    commands = "\n".join(f"  {name:16s}{command.words}" for name, command in COMMANDS.items())
     return f"""usage: stepdown COMMAND [OPTIONS]
 
 Careful weaning from a micro-axial heart pump, studied on simulated patients.
@@ -196,6 +181,8 @@ options:
 
 def _parse(config: type, program: str, words: list[str]) -> Any:
     """Read a config from the words, or None if help was asked for."""
+    import tyro
+
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -204,7 +191,7 @@ def _parse(config: type, program: str, words: list[str]) -> Any:
                 prog=program,
                 args=words,
                 config=(tyro.conf.FlagCreatePairsOff,),
-                registry=_NUMBERS,
+                registry=_numbers(),
             )
     except SystemExit as stop:
         if not stop.code:
@@ -213,31 +200,35 @@ def _parse(config: type, program: str, words: list[str]) -> Any:
         raise ValueError(f"{sentence}\n\nSee {program} --help.") from None
 
 
-# tyro words a wrong number as Python does ("invalid literal for int() with base 10").
-_NUMBERS = tyro.constructors.ConstructorRegistry()
+def _numbers() -> Any:
+    """Numbers in our words: tyro says "invalid literal for int() with base 10", as Python does."""
+    import tyro
 
+    registry = tyro.constructors.ConstructorRegistry()
 
-@_NUMBERS.primitive_rule
-def _number(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
-    kinds = {int: (int, "a whole number"), float: (float, "a number")}
-    kinds |= {int | None: kinds[int], float | None: kinds[float]}
-    if info.type not in kinds:
-        return None
-    convert, expected = kinds[info.type]
+    @registry.primitive_rule
+    def number(info: Any) -> Any:
+        kinds = {int: (int, "a whole number"), float: (float, "a number")}
+        kinds |= {int | None: kinds[int], float | None: kinds[float]}
+        if info.type not in kinds:
+            return None
+        convert, expected = kinds[info.type]
 
-    def read(words: list[str]) -> int | float:
-        try:
-            return convert(words[0])
-        except ValueError:
-            raise ValueError(f"expected {expected}, got {words[0]!r}.") from None
+        def read(words: list[str]) -> int | float:
+            try:
+                return convert(words[0])
+            except ValueError:
+                raise ValueError(f"expected {expected}, got {words[0]!r}.") from None
 
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=convert.__name__.upper(),
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, convert) or value is None,
-        str_from_instance=lambda value: [str(value)],
-    )
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=convert.__name__.upper(),
+            instance_from_str=read,
+            is_instance=lambda value: isinstance(value, convert) or value is None,
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
 
 
 def _sentence(box: str) -> str:
@@ -267,6 +258,8 @@ def _keep_compiled_programs() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # no home, or a read-only one: slower, not wrong
         return
+    import jax
+
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
@@ -275,6 +268,11 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}."
     return str(error)
+
+
+def _code(error: Exception) -> int:
+    """A recording that cannot be read has its own code; the error says so itself."""
+    return getattr(error, "exit_code", WRONG_INPUT)
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -75,7 +75,7 @@ def write_folder(
         entries = {name: _describe(file) for name, file in written.items()}
         manifest = {"format": FORMAT, "kind": kind, "about": dict(about), "files": entries}
         sealed = manifest | {"sha256": _digest(manifest)}
-        (folder / MANIFEST).write_text(_to_json(sealed), encoding="utf-8")
+        (folder / MANIFEST).write_bytes(to_json(sealed))
         _publish(folder, Path(os.path.realpath(path)))
 
 
@@ -120,8 +120,8 @@ def save_module(
             raise ArtifactError(f"{name}: expected an array or a plain number, got {leaf!r}.")
     files = {
         ARRAYS: arrays_to_bytes(arrays),
-        NUMBERS: _to_json(numbers).encode(),
-        CONFIG: _to_json(config_to_dict(config)).encode(),
+        NUMBERS: to_json(numbers),
+        CONFIG: to_json(config_to_dict(config)),
     }
     write_folder(path, files, kind=kind, about=provenance(config=config, seed=seed))
 
@@ -152,7 +152,7 @@ def load_config(path: Path, config: type[Config], *, kind: str) -> Config:
     """Rebuild the config dataclass that a folder was saved with."""
     check_folder(path, kind)
     stored = json.loads((path / CONFIG).read_bytes())
-    rebuilt = _config_from_dict(stored, config, str(path / CONFIG))
+    rebuilt = config_from_dict(stored, config, str(path / CONFIG))
     if config_to_dict(rebuilt) != stored:
         raise ArtifactError(f"{path / CONFIG}: expected a {config.__name__}, got other values.")
     return rebuilt
@@ -181,12 +181,15 @@ def arrays_from_bytes(data: bytes) -> dict[str, np.ndarray]:
 def provenance(
     *, config: object, seed: int | None = None, command: str | None = None
 ) -> dict[str, Any]:
-    """How a thing came about: settings, seed, versions, commit, device, date, command."""
+    """How a thing came about: settings, seed, versions, commit, device, date, command.
+
+    `config` is a config dataclass, or plain values already.
+    """
     packages = ("jax", "jaxlib", "equinox", "numpy")  # we may run from a checkout, not installed
     line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {
         "command": command or line,
-        "config": config_to_dict(config),
+        "config": config_to_dict(config) if dataclasses.is_dataclass(config) else config,
         "seed": seed,
         "versions": {"python": platform.python_version(), "stepdown": __version__}
         | {name: version(name) for name in packages},
@@ -195,6 +198,21 @@ def provenance(
         "machine": platform.machine(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def to_json(value: object, *, nan: bool = False) -> bytes:
+    """Plain values as JSON, the same bytes for the same values.
+
+    NaN and infinity are refused unless `nan` says that readers expect them.
+    """
+    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=nan, default=_from_array)
+    return f"{text}\n".encode()
+
+
+def _from_array(value: object) -> object:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"expected plain values, got {value!r}.")
 
 
 def config_to_dict(config: object) -> dict[str, Any]:
@@ -207,18 +225,26 @@ def config_to_dict(config: object) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
+    if callable(value) and hasattr(value, "__qualname__"):  # a row of a table names its functions
+        return f"{value.__module__}.{value.__qualname__}"
     raise TypeError(f"expected plain values in a config, got {value!r}.")
 
 
-def _config_from_dict(stored: Any, config: type[Config], where: str) -> Config:
+def config_from_dict(stored: Any, config: type[Config], where: str) -> Config:
+    """Rebuild a config dataclass from plain JSON values."""
     hints = typing.get_type_hints(config)
     names = {field.name for field in dataclasses.fields(typing.cast(Any, config))}
-    if not isinstance(stored, dict) or set(stored) != names:
+    if not isinstance(stored, dict):
         raise ArtifactError(f"{where}: expected the fields {sorted(names)}, got {stored!r}.")
+    if odd := sorted(set(stored) ^ names):
+        raise ArtifactError(
+            f"{where}: expected the fields {sorted(names)}, got a difference in {odd[0]}. It was "
+            "saved by another version of stepdown: make it again."
+        )
     values = {}
     for name, value in stored.items():
         if dataclasses.is_dataclass(hints[name]):
-            values[name] = _config_from_dict(value, typing.cast(type, hints[name]), where)
+            values[name] = config_from_dict(value, typing.cast(type, hints[name]), where)
         elif hints[name] is Path:
             values[name] = Path(value)
         else:
@@ -351,18 +377,14 @@ def _check_manifest(manifest: Any, text: str, file: Path) -> None:
         raise ArtifactError(f"{file}: expected format {FORMAT}, got {manifest['format']!r}.")
     # The exact text is compared too: a flipped bit in a blank could leave the values unchanged.
     body = {key: value for key, value in manifest.items() if key != "sha256"}
-    if manifest["sha256"] != _digest(body) or text != _to_json(manifest):
+    if manifest["sha256"] != _digest(body) or text.encode() != to_json(manifest):
         raise ArtifactError(f"{file}: expected the manifest that was saved, got a changed one.")
     if not isinstance(manifest["files"], dict):
         raise ArtifactError(f"{file}: expected files with digests, got {manifest['files']!r}.")
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(_to_json(manifest).encode()).hexdigest()
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    return hashlib.sha256(to_json(manifest)).hexdigest()
 
 
 def _commit() -> str | None:

@@ -1,11 +1,29 @@
 """Every type that crosses a folder border, with shapes. Physical units throughout."""
 
-from typing import Literal, Protocol, runtime_checkable
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Role = Literal["all", "train", "select", "test"]
+DataName = Literal["recorded", "noiseless", "noisy"]  # what policies learn from
+SettingName = Literal["ours", "paper"]  # whose numbers they learn with
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line of a figure is drawn."""
+
+    color: str
+    dash: Any = "-"  # as Matplotlib has it
+    marker: str = "o"
+
+
+def shown(default: Any = dataclasses.MISSING) -> Any:
+    """A field of a table's row that only people see: no result depends on it."""
+    return dataclasses.field(default=default, metadata={"shown": True})
 
 
 class Cohort(eqx.Module):
@@ -32,6 +50,15 @@ class Transitions(eqx.Module):
     filled: Bool[Array, "*n"]  # a sample of either state was carried forward
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)
+
+
+class Hours(eqx.Module):
+    """The recorded hours of a cohort, by the role of their patients."""
+
+    train: Transitions
+    select: Transitions
+    test: Transitions
+    sliding: Transitions  # of train patients, every half hour: what twins are fitted to
 
 
 class Episodes(eqx.Module):

@@ -23,10 +23,10 @@ from stepdown.experiment.presets import PRESETS, CohortChoice
 from stepdown.experiment.searches import search_rows
 from stepdown.guardian.fit import load_guardian
 from stepdown.policies.bc import train_bc
-from stepdown.policies.checkpoints import load_policy
+from stepdown.policies.saved import load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
-from stepdown.report.parts import read_note, read_parts, require_same_split
+from stepdown.records.fitted_on import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.fit import load_twin

@@ -17,9 +17,9 @@ from stepdown.app.support import make_support
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.fit import load_guardian
 from stepdown.handover import Policy
-from stepdown.policies.checkpoints import SavedPolicy, load_policy
+from stepdown.policies.saved import SavedPolicy, load_policy
 from stepdown.problem.hours import make_transitions
-from stepdown.report.parts import (
+from stepdown.records.fitted_on import (
     Parts,
     read_note,
     read_parts,

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.evaluation.shifts import auroc, shift_states, small_change_alarms, swap_levels
-from stepdown.guardian.conditional import Density
+from stepdown.guardian.density import Density
 from stepdown.guardian.threshold import log_densities, p_values, score_decisions
 from stepdown.handover import Transitions, require_role
 

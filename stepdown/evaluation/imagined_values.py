@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from stepdown.evaluation.decisions import Decisions
 from stepdown.evaluation.fitted_q import Ahead
 from stepdown.handover import Dynamics, Policy
-from stepdown.policies.imagined import step_rows
+from stepdown.policies.rows import step_rows
 from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.signals import HORIZON, LOWEST
 

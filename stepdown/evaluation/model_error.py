@@ -24,7 +24,7 @@ from stepdown.evaluation.hour_values import BLOCK, ByHour, Rows, Values, fold_of
 from stepdown.handover import Dynamics, Episodes, Transitions, require_role
 from stepdown.patients.episodes import Mode, Starts, play
 from stepdown.patients.population import World
-from stepdown.policies.imagined import step_rows
+from stepdown.policies.rows import step_rows
 from stepdown.policies.rules import Always
 from stepdown.problem.clinical import PAPER
 from stepdown.signals import HORIZON, LEVEL, LEVELS

@@ -32,7 +32,7 @@ from stepdown.signals import LEVELS
 from stepdown.twin.calibrated import FEWEST, moved
 from stepdown.twin.fit import Twin, TwinConfig, make_twin, twin_rows
 from stepdown.twin.transformer import Hour, Scores, squared_error
-from stepdown.twin.usable import check_known
+from stepdown.twin.fit import check_known
 
 FARTHEST = 6.0  # z-scores; a line must not run away with what was never seen
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up

@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from stepdown.guardian.conditional import Density
+from stepdown.guardian.density import Density
 from stepdown.guardian.threshold import Guardian, log_densities, score_decisions
 from stepdown.handover import Transitions, require_role
 from stepdown.problem.scaling import Scaler

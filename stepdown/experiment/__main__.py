@@ -9,11 +9,11 @@ and report.
 import argparse
 from pathlib import Path
 
-from stepdown.experiment.beside import run_somewhere
-from stepdown.experiment.evidence import make_evidence
-from stepdown.experiment.jobs import alone, in_order
-from stepdown.experiment.plan import make_plan
+from stepdown.experiment.jobs import alone, in_order, jobs_of
+from stepdown.experiment.plan import make_evidence, make_plan
 from stepdown.experiment.presets import PRESETS, sizes_of
+from stepdown.experiment.processes import run_somewhere
+from stepdown.experiment.progress import Terminal
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     config = sizes_of(asked.preset, search=not asked.no_search)
     plans = [make_plan(config, choice) for choice in config.cohorts]
     if asked.stage.startswith("evidence"):
-        jobs = [job for plan in plans for job in make_evidence(plan).jobs]
+        jobs = [job for plan in plans for job in make_evidence(plan).by_kind.values()]
     else:
         jobs = in_order([job for plan in plans for job in plan.jobs])
     chosen = [job for job in jobs if asked.stage == "all" or asked.stage in job.name]
@@ -38,7 +38,7 @@ def main() -> None:
             f"expected a stage of this preset, got {asked.stage!r}. Jobs are "
             f"{', '.join(job.name for job in jobs[:5])} and so on."
         )
-    with alone(asked.out) as desk:
+    with alone(jobs_of(asked.out), Terminal()) as desk:
         run_somewhere(chosen, desk, asked.ray, asked.workers)
 
 

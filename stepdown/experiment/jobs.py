@@ -1,13 +1,15 @@
 """Jobs of a run: each is made once, kept in a folder, and made again only if it has to be.
 
-A job names the jobs it needs, its settings and the parts of our sources that it rests on. Their
-digest is its fingerprint, which the folder keeps in its manifest: the same fingerprint is never
-made twice, so a run that was stopped goes on where it was, and a changed setting renews exactly
-what depends on it. Versions and devices are noted, not part of it: a job made on a GPU machine is
-good on a laptop.
+A job is a name and some work: a dataclass with a method `make`. Fields of the work that are jobs
+are what it needs; the others are its settings. The fingerprint of a job is a digest of its name,
+its settings, the sources that it rests on (sources.py) and the fingerprints of what it needs. The
+folder keeps it in its manifest: the same fingerprint is never made twice, so a run that was stopped
+goes on where it was, and a changed setting or line renews exactly what depends on it. Versions and
+devices are noted, not part of it: a job made on a GPU machine is good on a laptop.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -17,9 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,39 +34,143 @@ from stepdown.artifacts import (
     arrays_from_bytes,
     arrays_to_bytes,
     check_folder,
-    config_to_dict,
     provenance,
+    to_json,
     write_folder,
 )
+from stepdown.experiment.sources import digest_of
 
 KIND, INFO, LOCK = "job", "info.json", "lock"
-_PACKAGE = Path(__file__).parent.parent
+HALF_DONE = "half-done"  # folder of what jobs keep while they are made
 
 
-@dataclass(frozen=True)
+class Work(Protocol):
+    """What a job does: a frozen dataclass whose fields are settings and jobs."""
+
+    def make(self, desk: "Desk") -> Mapping[str, Content]:
+        """The files of the result; what it needs is finished."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
 class Job:
-    """Something to make from other jobs."""
+    """Something to make from other jobs; two with one fingerprint are the same."""
 
     name: str  # of its folder, such as "guarded-7/train/recorded/ours/cormpo_kde"
-    settings: Any  # a config dataclass: what the result depends on beside other jobs
-    sources: tuple[str, ...]  # files and folders of the package
-    make: Callable[["Desk"], Mapping[str, Content]]
-    needs: tuple["Job", ...] = ()
+    work: Work
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @functools.cached_property
+    def needs(self) -> tuple["Job", ...]:
+        """The jobs among the fields of the work."""
+        return tuple(dict.fromkeys(_jobs_in(self.work)))
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """What the result depends on."""
-        known = [self.name, config_to_dict(self.settings)]
-        known += [_digest_of(source) for source in self.sources]
+        known = [self.name, _told(self.work), digest_of(_modules_of(self.work))]
         known += [need.fingerprint for need in self.needs]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def settings(self) -> Any:
+        """The settings of the work, as plain values."""
+        return _told(self.work)
+
+
+def _jobs_in(value: Any) -> Iterator[Job]:
+    if isinstance(value, Job):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _jobs_in(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _jobs_in(inner)
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _jobs_in(inner)
+
+
+def _told(value: Any) -> Any:
+    """Settings as plain values: jobs by name, functions by where they are, nothing that is shown."""
+    if isinstance(value, Job):
+        return f"job {value.name}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kept = [x for x in dataclasses.fields(value) if not x.metadata.get("shown")]
+        return [type(value).__qualname__, {x.name: _told(getattr(value, x.name)) for x in kept}]
+    if isinstance(value, Mapping):
+        return {str(name): _told(inner) for name, inner in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_told(inner) for inner in value]
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value) if isinstance(value, Path) else value
+
+
+def _modules_of(value: Any) -> set[str]:
+    """Where the work, its settings and the functions among them are written."""
+    if isinstance(value, Job):
+        return set()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kept = [x for x in dataclasses.fields(value) if not x.metadata.get("shown")]
+        inner = [_modules_of(getattr(value, x.name)) for x in kept]
+        return {type(value).__module__}.union(*inner)
+    if isinstance(value, Mapping):
+        return set().union(*(_modules_of(inner) for inner in value.values()))
+    if isinstance(value, (tuple, list)):
+        return set().union(*(_modules_of(inner) for inner in value))
+    return {value.__module__} if callable(value) else set()
+
+
+class Teller(Protocol):
+    """Says what goes on while a job is made; results do not depend on it."""
+
+    def progress(self, words: str) -> AbstractContextManager[Callable[[float], None]]:
+        """Whom to tell the share that is done."""
+        ...
+
+    def begin(self, folder: Path, seed: int, lines: Sequence[Mapping[str, Any]]) -> None:
+        """A training of a seed begins, or goes on after these lines of its record."""
+        ...
+
+    def epoch(self, folder: Path, title: str, share: float, line: Mapping[str, Any]) -> None:
+        """A training has written a line into its record."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    @contextlib.contextmanager
+    def progress(self, words: str) -> Iterator[Callable[[float], None]]:
+        """Nobody listens."""
+        yield lambda share: None
+
+    def begin(self, folder: Path, seed: int, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Nobody listens."""
+
+    def epoch(self, folder: Path, title: str, share: float, line: Mapping[str, Any]) -> None:
+        """Nobody listens."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where jobs find what other jobs have left."""
+    """Where jobs find what other jobs have left, say what goes on, hear whether they should stop."""
 
     path: Path
+    teller: Teller = Silent()  # noqa: RUF009 (it has no state)
+    stopping: Callable[[], bool] = _never
+    half_done: Path | None = None  # where the job at work may keep what it has done so far
 
     def folder(self, job: Job) -> Path:
         """The folder of a finished job."""
@@ -96,13 +203,15 @@ def run_job(job: Job, desk: Desk) -> bool:
     """Make a job whose needs are done; False if it was there already."""
     if desk.is_done(job):
         return False
+    half_done = desk.path / HALF_DONE / job.fingerprint[:16]
     start = time.perf_counter()
-    files = job.make(desk)
+    files = job.work.make(dataclasses.replace(desk, half_done=half_done))
     seconds = time.perf_counter() - start
     about = provenance(config=job.settings) | {"fingerprint": job.fingerprint, "seconds": seconds}
     folder = desk.folder(job)
     shutil.rmtree(folder, ignore_errors=True)  # an older fingerprint
     write_folder(folder, files, kind=KIND, about=about)
+    shutil.rmtree(half_done, ignore_errors=True)
     return True
 
 
@@ -137,9 +246,11 @@ def say(line: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(out: Path) -> Iterator[Desk]:
-    """The jobs of a run, OUT.jobs, for this process alone; a second one is refused."""
-    path = out.resolve().with_name(f"{out.resolve().name}.jobs")
+def alone(
+    path: Path, teller: Teller = Silent(), stopping: Callable[[], bool] = _never
+) -> Iterator[Desk]:
+    """A folder of jobs for this process alone; a second one is refused."""
+    path = path.resolve()
     path.mkdir(parents=True, exist_ok=True)
     with (path / LOCK).open("w") as lock:
         try:
@@ -149,37 +260,29 @@ def alone(out: Path) -> Iterator[Desk]:
                 f"{path}: expected nobody at work there, got another run. Wait for it, or choose "
                 "another --out."
             ) from None
-        yield Desk(path)
+        yield Desk(path, teller, stopping)
+
+
+def jobs_of(out: Path) -> Path:
+    """The folder that keeps what the results in OUT are made of: OUT.jobs beside it."""
+    return out.resolve().with_name(f"{out.resolve().name}.jobs")
 
 
 def arrays_and_info(arrays: Mapping[str, Any], info: Any) -> dict[str, Content]:
     """The two files that most jobs leave."""
     plain = {name: np.asarray(values) for name, values in arrays.items()}
-    text = json.dumps(info, indent=1, sort_keys=True, default=_plain) + "\n"
-    return {ARRAYS: arrays_to_bytes(plain), INFO: text.encode()}
+    return {ARRAYS: arrays_to_bytes(plain), INFO: to_json(info, nan=True)}
 
 
 def saved(save: Callable[[Path], None], name: str) -> dict[str, Content]:
-    """The files of a model that saves itself, to be kept inside a job."""
+    """The files of a model that saves itself, to be kept inside a job or a run."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / name
         save(folder)
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        return {path.relative_to(made).as_posix(): path.read_bytes() for path in files}
+        return files_of(folder, name)
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError(f"expected plain values, got {value!r}.")
-
-
-@functools.cache  # the sources as they were loaded, should somebody edit them meanwhile
-def _digest_of(source: str) -> str:
-    path = _PACKAGE / source
-    files = [path] if path.is_file() else sorted(path.rglob("*"))
-    told = hashlib.sha256()
-    for file in files:
-        if file.suffix in (".py", ".json"):
-            told.update(file.relative_to(_PACKAGE).as_posix().encode() + file.read_bytes())
-    return told.hexdigest()
+def files_of(folder: Path, name: str) -> dict[str, Content]:
+    """The files of a folder, to be kept under another name."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}

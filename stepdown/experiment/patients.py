@@ -4,7 +4,7 @@ Kept as plain arrays, so that a machine with JAX alone can go on from here.
 """
 
 import functools
-import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import equinox as eqx
@@ -13,27 +13,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from stepdown.artifacts import Content, arrays_from_bytes
-from stepdown.experiment.jobs import ARRAYS, INFO, arrays_and_info
-from stepdown.handover import Cohort, Transitions
+from stepdown.artifacts import Content
+from stepdown.experiment.jobs import Desk, Job, arrays_and_info
+from stepdown.handover import Cohort, Hours
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.population import World
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.latents import arrays_to_latents, latents_to_arrays
-from stepdown.records.split import split_patients
+from stepdown.records.split import SPLIT, split_patients
 
 TRUTH = "truth."  # begins the names of what no bedside knows
-SPLIT = 7  # seed of the split, as in every command
 SLIDING = HoursConfig(stride=30.0)  # hours that a twin is fitted to
-
-
-class Hours(eqx.Module):
-    """The recorded hours of a run by role; `sliding` are the twin's."""
-
-    sliding: Transitions
-    train: Transitions
-    select: Transitions
-    test: Transitions
 
 
 class Truth(eqx.Module):
@@ -42,55 +32,81 @@ class Truth(eqx.Module):
     cohort: Cohort
     latents: Latents
     world: World
+    config: CohortConfig = eqx.field(static=True)
 
 
-def simulate_patients(config: CohortConfig, seed: int) -> dict[str, Content]:
+@dataclass(frozen=True)
+class SimulatePatients:
     """Simulate a cohort, exactly as `stepdown simulate` does, and keep its truth."""
-    with on_cpu():
-        cohort, latents = simulate_cohort(config, key=jr.split(jr.key(seed), 3)[0])
-    truth = {f"{TRUTH}{name}": x for name, x in latents_to_arrays(latents).items()}
-    return _to_files(cohort, truth)
+
+    cohort: CohortConfig
+    seed: int
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """The cohort and its truth."""
+        with on_cpu():
+            cohort, latents = simulate_cohort(self.cohort, key=jr.split(jr.key(self.seed), 3)[0])
+        truth = {f"{TRUTH}{name}": x for name, x in latents_to_arrays(latents).items()}
+        return _to_files(cohort, truth, SPLIT)
 
 
-def import_patients(path: Path) -> dict[str, Content]:
-    """Keep an imported cohort; nobody knows the truth behind it."""
-    from stepdown.records.files import read_cohort  # needs polars, which a GPU machine may lack
+@dataclass(frozen=True)
+class ImportPatients:
+    """Keep somebody's own recordings; nobody knows the truth behind them."""
 
-    return _to_files(read_cohort(path), {})
+    path: Path
+    digest: str  # of their manifest or file
+    split: int = SPLIT  # seed of the split into train, select and test patients
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """The cohort."""
+        from stepdown.records.files import read_cohort  # needs polars, which a GPU machine may lack
+
+        return _to_files(read_cohort(self.path), {}, self.split)
 
 
-def _to_files(cohort: Cohort, truth: dict[str, np.ndarray]) -> dict[str, Content]:
+def _to_files(cohort: Cohort, truth: dict[str, np.ndarray], split: int) -> dict[str, Content]:
     arrays = {name: np.asarray(getattr(cohort, name)) for name in ("signals", "level", "seen")}
-    info = {"patient": list(cohort.patient), "minutes": cohort.minutes, "truth": bool(truth)}
+    info = {"patient": list(cohort.patient), "minutes": cohort.minutes, "split": split}
     return arrays_and_info(arrays | truth, info)
 
 
-def read_patients(folder: Path) -> Cohort:
+def read_patients(desk: Desk, job: Job) -> Cohort:
     """The cohort of a finished job."""
-    info = json.loads((folder / INFO).read_bytes())
-    arrays = arrays_from_bytes((folder / ARRAYS).read_bytes())
+    info, arrays = desk.info(job), desk.arrays(job)
     signals, level, seen = (jnp.asarray(arrays[name]) for name in ("signals", "level", "seen"))
     return Cohort(signals, level, seen, tuple(info["patient"]), info["minutes"])
 
 
-@functools.lru_cache(maxsize=2)
-def read_hours(folder: Path, fingerprint: str) -> Hours:
-    """The hours of a finished job; the fingerprint is there to notice a new one."""
-    train, select, test = split_patients(read_patients(folder), key=jr.key(SPLIT))
+def read_parts(desk: Desk, job: Job) -> tuple[Cohort, Cohort, Cohort]:
+    """Train, select and test patients of a finished job."""
+    return split_patients(read_patients(desk, job), key=jr.key(desk.info(job)["split"]))
+
+
+def read_hours(desk: Desk, job: Job) -> Hours:
+    """The recorded hours of a finished job, by role."""
+    return _read_hours(desk.path, job)
+
+
+@functools.lru_cache(maxsize=2)  # a job knows what it depends on
+def _read_hours(path: Path, job: Job) -> Hours:
+    train, select, test = read_parts(Desk(path), job)
     return Hours(
-        make_transitions(train, SLIDING),
-        make_transitions(train),
-        make_transitions(select),
-        make_transitions(test),
+        train=make_transitions(train),
+        select=make_transitions(select),
+        test=make_transitions(test),
+        sliding=make_transitions(train, SLIDING),
     )
 
 
-def read_truth(folder: Path, config: CohortConfig) -> Truth:
-    """The cohort with its truth. For judging only: never fit or choose with it."""
-    saved = arrays_from_bytes((folder / ARRAYS).read_bytes())
-    truth = {name[len(TRUTH) :]: x for name, x in saved.items() if name.startswith(TRUTH)}
-    latents = arrays_to_latents(truth, config, str(folder / ARRAYS))
-    return Truth(read_patients(folder), latents, world_of(config))
+def read_truth(desk: Desk, job: Job) -> Truth | None:
+    """The cohort with its truth, or None if it was imported. For judging only: never fit with it."""
+    if not isinstance(job.work, SimulatePatients):
+        return None
+    arrays = desk.arrays(job)
+    truth = {name[len(TRUTH) :]: x for name, x in arrays.items() if name.startswith(TRUTH)}
+    latents = arrays_to_latents(truth, job.work.cohort, str(desk.folder(job)))
+    return Truth(read_patients(desk, job), latents, world_of(job.work.cohort), job.work.cohort)
 
 
 def on_cpu():

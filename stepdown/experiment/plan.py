@@ -1,51 +1,49 @@
 """The jobs of a run: patients, twins, data, models, policies, judges, and what else is shown."""
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stepdown.experiment.jobs import Job
-from stepdown.experiment.learning import Bench, JudgeJob, TrainJob
-from stepdown.experiment.looks import Look, make_look_job
-from stepdown.experiment.models import GuardianJob, Source, density_of, limits_of
-from stepdown.experiment.presets import (
-    OURS_ROW,
-    ROWS,
-    CohortChoice,
-    ExperimentConfig,
-    recipe_of,
+from stepdown.experiment.datasets import FitEnsemble, ImagineHours, Source
+from stepdown.experiment.evidence_jobs import (
+    CANDIDATES,
+    CertifyPolicies,
+    ChooseWithoutTruth,
+    CompareSubgroups,
+    EstimateFromRecords,
+    JudgeElsewhere,
+    JudgeInSecondTwin,
+    Judges,
 )
-from stepdown.experiment.searches import searched_train_job
-from stepdown.experiment.sweeps import PERCENTILES, changes_of, make_window_job, windows_of
-from stepdown.experiment.wiring import (
-    JUDGES,
-    PATIENTS,
-    TWINS,
-    Imported,
-    ensemble_job,
-    guardian_job,
-    guardian_job_of,
-    judge_job,
-    make_sources,
-    patients_job,
-    rules_job,
-    train_job,
-    twin_job,
-)
-from stepdown.guardian.threshold import GuardianConfig
+from stepdown.experiment.figure_numbers import MakeFigureNumbers
+from stepdown.experiment.guardians import FitGuardian
+from stepdown.experiment.jobs import Desk, Job
+from stepdown.experiment.judging import Bench, JudgePolicies, JudgeRules, Trained
+from stepdown.experiment.patients import ImportPatients, SimulatePatients
+from stepdown.experiment.presets import CohortChoice, ExperimentConfig
+from stepdown.experiment.training import EXPERT_KEY, ChooseTrial, TrainPolicy, Trial
+from stepdown.experiment.twins import FitTwin, windows_of
+from stepdown.guardian.fit import DensityConfig
+from stepdown.guardian.guardians import DENSITIES
+from stepdown.guardian.kde import KdeConfig
+from stepdown.guardian.threshold import RECORDED, SYNTHETIC, GuardianConfig
+from stepdown.handover import DataName, SettingName
+from stepdown.patients.cohort import CohortConfig
+from stepdown.policies.learning import apply_changes
+from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.model_based import ModelBasedConfig
-from stepdown.report.recipes import DataName, SettingName
-from stepdown.twin.fit import Model
+from stepdown.twin.twins import JUDGING_TWIN, twin_config
 
-JUDGING_TWIN: Model = "best"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training and its judging."""
-
-    row: str
-    train: Job
-    judge: Job
+PERCENTILES = (5.0, 20.0, 35.0, 50.0, 65.0)  # of tau
+SWEPT = {  # parameter, field of the recipe, values
+    "lambda": ("penalty_weight", (0.0, 0.02, 0.08, 0.15, 0.3)),
+    "lambda1": ("jump_weight", (0.0, 0.25, 0.5, 1.0)),
+    "lambda2": ("weaning_weight", (0.0, 0.1, 0.3)),
+}
+WINDOWED = ("tdt", "best", "persistence")  # twins that are scored with other windows
+# At the bedside a guardian that is sharper about choices and keeps half of what states say.
+BEDSIDE = DensityConfig(DENSITIES["kde"], 0.5, KdeConfig(action_weight=4.0))
+ELSEWHERE = (150, 300)  # patients and episodes of every shift, at most
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,16 @@ class Plan:
 
     name: str
     patients: Job
+    bench: Bench
     twins: dict[str, Job]
+    ensembles: dict[DataName, Job]
     guardians: dict[str, Job]  # of the recorded hours
+    bedside: Job  # the guardian that a run keeps
     rules: Job
     compared: dict[tuple[DataName, SettingName], dict[str, Trained]]
+    searches: list[Job]
     expert: Job | None  # its judging
-    look: Job | None  # numbers behind figures
+    figures: Job | None  # numbers behind figures
     windows: dict[str, Job]  # other settings of the twin
     sweep: dict[tuple[str, float], Trained]  # CORMPO with one number changed
 
@@ -68,140 +70,312 @@ class Plan:
         """Everything that somebody reads in the end; first what most others wait for."""
         judged = [one.judge for rows in self.compared.values() for one in rows.values()]
         judged += [one.judge for one in self.sweep.values()]
-        learned = [job for job in (self.expert, self.rules, self.look, *judged) if job]
-        return [*learned, *self.guardians.values(), *self.twins.values(), *self.windows.values()]
+        learned = [job for job in (self.expert, self.rules, self.figures, *judged) if job]
+        guards = [*self.guardians.values(), self.bedside]
+        return [*learned, *guards, *self.twins.values(), *self.windows.values()]
+
+    @property
+    def recorded(self) -> dict[str, Trained]:
+        """What was learned from recorded hours in our setting."""
+        return self.compared.get(("recorded", "ours"), {})
 
 
 def make_plan(
-    config: ExperimentConfig, choice: CohortChoice, imported: Imported | None = None
+    config: ExperimentConfig, choice: CohortChoice, imported: ImportPatients | None = None
 ) -> Plan:
     """The jobs of one cohort."""
-    name = choice.name if imported is None else "imported"
-    recipe, patients = patients_job(config, choice, imported, name)
-    models: dict[Model, None] = dict.fromkeys((*config.twins, JUDGING_TWIN))
-    twins = {model: twin_job(config, name, patients, model) for model in models}
-    bench = Bench(patients, twins[JUDGING_TWIN], recipe)
-    judging = JudgeJob(config.episodes, config.fresh, choice.seed)
-    sources, expert = make_sources(config, name, patients, bench.twin)
-    judged = expert and judge_job(f"{name}/judge/expert", bench, judging, expert)
-    compared, guardians = {}, {}
-    for data in config.data:
-        for setting in config.settings:
-            rows, densities = _rows(config, name, sources[data], setting, (bench, judging))
-            compared[data, setting] = rows
-            if data == "recorded":
-                guardians |= densities
-    first = compared.get(("recorded", "ours"), {})
-    return Plan(
-        name,
-        patients,
-        twins,
-        guardians,
-        rules_job(config, name, bench, judging),
-        compared,
-        judged,
-        look=_look(config, name, sources["recorded"], (bench, judging), first),
-        windows=_windows(config, name, recipe, choice.seed),
-        sweep=_sweep(config, name, sources["recorded"], (bench, judging), first.get(OURS_ROW)),
-    )
+    return _Planner(config, choice, imported).plan()
 
 
-def _look(config, name: str, source: Source, judges, rows: dict[str, Trained]) -> Job | None:
-    """The numbers behind the figures of the recorded comparison in our setting."""
-    bench, judging = judges
-    ensemble, trained = ensemble_job(config, name, source), {}
-    for row, one in rows.items():
-        trained[row] = (one.train, one.judge)
-    if not trained:
-        return None
-    look = Look(judging)
-    make = partial(make_look_job, bench=bench, look=look, trained=trained, ensemble=ensemble)
-    needs = (
-        bench.patients,
-        bench.twin,
-        ensemble,
-        *(job for pair in trained.values() for job in pair),
-    )
-    return Job(f"{name}/look", look, (*JUDGES, "experiment/looks.py"), make, needs)
+class _Planner:
+    """Makes each job of a cohort where it is first needed."""
 
+    def __init__(
+        self, config: ExperimentConfig, choice: CohortChoice, imported: ImportPatients | None
+    ):
+        self.config, self.choice = config, choice
+        self.name = choice.name if imported is None else "imported"
+        recipe = CohortConfig(patients=config.patients, preset=choice.preset, hours=config.hours)
+        self.patients = self.job("patients", imported or SimulatePatients(recipe, choice.seed))
+        self.cohort = recipe if imported is None else None
+        seeds = config.twin_seeds
+        self.twins = {
+            twin.kind.name: self.job(f"twin/{twin.kind.name}", FitTwin(self.patients, twin, seeds))
+            for twin in config.twins
+        }
+        judge = self.twins[JUDGING_TWIN]
+        self.bench = Bench(self.patients, judge, config.episodes, config.fresh, choice.seed)
+        self.recorded = Source("recorded", self.patients, None, config.dataset)
+        self.searches: list[Job] = []
 
-def _windows(config: ExperimentConfig, name: str, cohort, seed: int) -> dict[str, Job]:
-    """Other settings of the twin, for simulated patients."""
-    if not config.windows or cohort is None:
-        return {}
-    jobs = {}
-    for one in windows_of(cohort, seed, config.twin, config.twin_seeds):
-        words = f"{one.window:g} min at {one.minutes * 60:g} s"
-        where = f"{name}/window/{one.window:g}-{one.minutes:g}"
-        parts = (*PATIENTS, *TWINS, "experiment/sweeps.py")
-        jobs[words] = Job(where, one, parts, partial(make_window_job, settings=one))
-    return jobs
+    def job(self, name: str, work: Any) -> Job:
+        """A job of this cohort."""
+        return Job(f"{self.name}/{name}", work)
 
+    def plan(self) -> Plan:
+        """All jobs."""
+        config = self.config
+        expert = None
+        sources = {"recorded": self.recorded}
+        if set(config.data) != {"recorded"}:
+            expert = self.expert()
+            work = ImagineHours(self.patients, self.bench.twin, expert, config.dataset)
+            stored = self.job("data", work)
+            for data in ("noiseless", "noisy"):
+                sources[data] = Source(data, self.patients, stored, config.dataset)
+        compared = {
+            (data, setting): self.rows(sources[data], setting)
+            for data in config.data
+            for setting in config.settings
+        }
+        used = dict.fromkeys(METHODS[name].density for name in config.methods)
+        guardians = {
+            f"{density}, {setting}": self.guardian(self.recorded, setting, density)
+            for setting in config.settings
+            for density in used
+            if density and "recorded" in config.data
+        }
+        guardians.setdefault("kde, ours", self.guardian(self.recorded, "ours", "kde"))
+        rows = compared.get(("recorded", "ours"), {})
+        return Plan(
+            self.name,
+            self.patients,
+            self.bench,
+            self.twins,
+            ensembles={data: self.ensemble(sources[data]) for data in config.data},
+            guardians=guardians,
+            bedside=self.job("guardian/bedside", FitGuardian(self.recorded, BEDSIDE, RECORDED)),
+            rules=self.job("judge/rules", JudgeRules(self.bench, config.rules, config.look_ahead)),
+            compared=compared,
+            searches=self.searches,
+            expert=expert and self.judge("expert", expert),
+            figures=self.figures(rows),
+            windows=dict(self.windows()),
+            sweep=dict(self.sweep(rows.get(OURS_METHOD))),
+        )
 
-def _sweep(
-    config: ExperimentConfig, name: str, source: Source, judges, unchanged: Trained | None
-) -> dict[tuple[str, float], Trained]:
-    """CORMPO on recorded hours in our setting with one number changed.
+    def judge(self, name: str, trained: Job) -> Job:
+        """A training before all judges."""
+        return self.job(f"judge/{name}", JudgePolicies(self.bench, trained))
 
-    A value that is the setting's own is `unchanged`, and not trained again.
-    """
-    if not config.sweeps:
-        return {}
-    bench, judging = judges
-    recipe = recipe_of(OURS_ROW, "ours", "recorded", config.shrink)
-    assert isinstance(recipe, ModelBasedConfig)
-    ensemble = ensemble_job(config, name, source)
-    kernel = guardian_job(config, name, source, "ours", "kde")
-    density = density_of("kde", "ours", config.flow)
-    points = [(*change, kernel) for change in changes_of(recipe)]
-    for percentile in PERCENTILES:
-        limits = GuardianConfig(percentile=percentile)
-        if limits == limits_of("recorded"):
-            points.append(("tau", percentile, recipe, kernel))
-            continue
-        settings = GuardianJob(density, limits)
-        moved = guardian_job_of(f"{name}/sweep/guardian-{percentile:g}", source, settings)
-        points.append(("tau", percentile, recipe, moved))
-    found = {}
-    for parameter, value, changed, guardian in points:
-        if unchanged is not None and (changed, guardian) == (recipe, kernel):
-            found[parameter, value] = unchanged
-            continue
-        where = f"{name}/sweep/{parameter}-{value:g}"
-        settings = TrainJob(OURS_ROW, changed, config.seeds)
-        train = train_job(f"{where}/train", source, settings, ensemble, guardian)
-        judge = judge_job(f"{where}/judge", bench, judging, train)
-        found[parameter, value] = Trained(OURS_ROW, train, judge)
-    return found
+    def expert(self) -> Job:
+        """The online expert of the synthetic data sets, who learns in the twin."""
+        recipe = make_recipe("expert", "ours", "noiseless", shrink=self.config.shrink)
+        work = TrainPolicy(
+            METHODS["expert"],
+            recipe,
+            (0,),
+            self.recorded,
+            dynamics=self.bench.twin,
+            key=EXPERT_KEY,
+        )
+        return self.job("expert", work)
 
+    def ensemble(self, source: Source) -> Job:
+        """The dynamics that policies learn in."""
+        return self.job(f"ensemble/{source.data}", FitEnsemble(source, self.config.ensemble))
 
-def _rows(
-    config: ExperimentConfig, name: str, source: Source, setting: SettingName, judges
-) -> tuple[dict[str, Trained], dict[str, Job]]:
-    """Every learned row of one data set in one setting."""
-    bench, judging = judges
-    ensemble = ensemble_job(config, name, source)
-    guardians = {
-        density: guardian_job(config, name, source, setting, density) for density in ("kde", "flow")
-    }
-    rows, known = {}, {}
-    for row in config.rows:
-        recipe = recipe_of(row, setting, source.data, config.shrink)
-        method, density, in_twin = ROWS[row].method, ROWS[row].density, ROWS[row].in_twin
-        if same := known.get((method, density, in_twin, recipe)):
-            rows[row] = same  # the paper shapes no reward of noisy data: both rows are one
-            continue
-        settings = TrainJob(row, recipe, config.seeds)
-        guardian = guardians[density] if density else None
-        model = bench.twin if in_twin else None if method in ("bc", "svr") else ensemble
-        where = f"{source.data}/{setting}/{row}"
-        if config.searches and not in_twin:  # the twin cannot say how well its own pupils do
-            models = model, guardian, bench.twin
-            train = searched_train_job((name, where), source, settings, models)
+    def guardian(self, source: Source, setting: SettingName, density: str) -> Job:
+        """The guardian of a data set in a setting, at the paper's percentile."""
+        where = f"{source.data}/{density}"
+        limits = RECORDED if source.data == "recorded" else SYNTHETIC
+        if density == "flow":  # it weighs the choice by itself, so it is the same in both settings
+            config = DensityConfig(DENSITIES[density], settings=self.config.flow)
         else:
-            train = train_job(f"{name}/train/{where}", source, settings, model, guardian)
-        rows[row] = Trained(row, train, judge_job(f"{name}/judge/{where}", bench, judging, train))
-        known[method, density, in_twin, recipe] = rows[row]
-    used = {ROWS[row].density for row in config.rows}
-    kept = {f"{density}, {setting}": job for density, job in guardians.items() if density in used}
-    return rows, kept
+            where = f"{where}-{setting}"
+            weight = 1.0 if setting == "paper" else KdeConfig().action_weight
+            config = DensityConfig(DENSITIES[density], settings=KdeConfig(action_weight=weight))
+        return self.job(f"guardian/{where}", FitGuardian(source, config, limits))
+
+    def rows(self, source: Source, setting: SettingName) -> dict[str, Trained]:
+        """Every learned method on one data set in one setting."""
+        rows: dict[str, Trained] = {}
+        known: list[tuple[Any, Trained]] = []
+        for name in self.config.methods:
+            method, data = METHODS[name], source.data
+            recipe = make_recipe(name, setting, data, shrink=self.config.shrink)
+            # The paper shapes no reward of noisy data: there the shaped method is the other one.
+            what = (method.learn, method.penalty, method.density, method.dynamics, recipe)
+            if same := next((one for other, one in known if other == what), None):
+                rows[name] = same
+                continue
+            where = f"{data}/{setting}/{name}"
+            dynamics = {"twin": self.bench.twin, "ensemble": self.ensemble(source), None: None}
+            density = method.density and self.guardian(source, setting, method.density)
+            work = TrainPolicy(
+                method,
+                recipe,
+                tuple(range(self.config.seeds)),
+                source,
+                dynamics[method.dynamics],
+                density,
+            )
+            if self.config.searches and method.dynamics != "twin":
+                # The twin cannot say how well its own pupils do, so these are not searched.
+                work = replace(work, search=self.search(where, work))
+            train = self.job(f"train/{where}", work)
+            rows[name] = Trained(train, self.judge(where, train))
+            known.append((what, rows[name]))
+        return rows
+
+    def search(self, where: str, work: TrainPolicy) -> Job:
+        """Six trials of a method, each a training of its own."""
+        job = search_job(self.job, where, work, self.bench.twin)
+        self.searches.append(job)
+        return job
+
+    def figures(self, rows: dict[str, Trained]) -> Job | None:
+        """The numbers behind the figures of the recorded comparison in our setting."""
+        if not rows:
+            return None
+        ensemble = self.ensemble(self.recorded)
+        return self.job("figures", MakeFigureNumbers(self.bench, rows, ensemble, OURS_METHOD))
+
+    def windows(self) -> Iterator[tuple[str, Job]]:
+        """Other settings of the twin, for simulated patients."""
+        if not self.config.windows or self.cohort is None:
+            return
+        known = {twin.kind.name: twin for twin in self.config.twins}
+        twins = tuple(
+            (known.get(name, twin_config(name)), self.config.twin_seeds if name == "tdt" else 1)
+            for name in WINDOWED
+        )
+        for one in windows_of(self.cohort, self.choice.seed, twins):
+            minutes = one.cohort.minutes
+            words = f"{one.window:g} min at {minutes * 60:g} s"
+            yield words, self.job(f"window/{one.window:g}-{minutes:g}", one)
+
+    def sweep(self, unchanged: Trained | None) -> Iterator[tuple[tuple[str, float], Trained]]:
+        """CORMPO on recorded hours in our setting with one number changed.
+
+        A value that is the setting's own is `unchanged`, and not trained again.
+        """
+        if not self.config.sweeps:
+            return
+        recipe = make_recipe(OURS_METHOD, "ours", "recorded", shrink=self.config.shrink)
+        assert isinstance(recipe, ModelBasedConfig)
+        kernel = self.guardian(self.recorded, "ours", "kde")
+        points = [
+            (parameter, value, replace(recipe, **{name: value}), kernel)
+            for parameter, (name, values) in SWEPT.items()
+            for value in values
+        ]
+        points += [("tau", x, recipe, self.moved(kernel, x)) for x in PERCENTILES]
+        for parameter, value, changed, guardian in points:
+            if unchanged is not None and (changed, guardian) == (recipe, kernel):
+                yield (parameter, value), unchanged
+                continue
+            where = f"sweep/{parameter}-{value:g}"
+            work = TrainPolicy(
+                METHODS[OURS_METHOD],
+                changed,
+                tuple(range(self.config.seeds)),
+                self.recorded,
+                self.ensemble(self.recorded),
+                guardian,
+            )
+            train = self.job(f"{where}/train", work)
+            judge = self.job(f"{where}/judge", JudgePolicies(self.bench, train))
+            yield (parameter, value), Trained(train, judge)
+
+    def moved(self, kernel: Job, percentile: float) -> Job:
+        """The kernel guardian with another threshold."""
+        limits = GuardianConfig(percentile=percentile)
+        work = kernel.work
+        assert isinstance(work, FitGuardian)
+        if limits == work.limits:
+            return kernel
+        return self.job(f"sweep/guardian-{percentile:g}", replace(work, limits=limits))
+
+
+def search_job(job: Any, where: str, work: TrainPolicy, twin: Job) -> Job:
+    """The choice among a method's trials; `job(name, work)` names the jobs."""
+    trials = tuple(
+        Trial(
+            changes,
+            job(
+                f"trial/{where}-{number}",
+                replace(work, config=apply_changes(work.config, changes), seeds=work.seeds[:1]),
+            ),
+        )
+        for number, changes in enumerate(work.method.trials)
+    )
+    return job(f"search/{where}", ChooseTrial(work.method.name, trials, work.source, twin))
+
+
+# ── what `stepdown judge` adds ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class EvidencePlan:
+    """The further jobs of one cohort; what a run does not allow is None."""
+
+    name: str
+    second: Job | None = None
+    records: Job | None = None
+    choice: Job | None = None
+    certificate: Job | None = None
+    groups: Job | None = None
+    transfer: Job | None = None
+
+    @property
+    def by_kind(self) -> dict[str, Job]:
+        """Those that there are."""
+        kinds = ("second", "records", "choice", "certificate", "groups", "transfer")
+        each = {kind: getattr(self, kind) for kind in kinds}
+        return {kind: job for kind, job in each.items() if job is not None}
+
+
+def make_evidence(plan: Plan) -> EvidencePlan:
+    """The further jobs of one cohort: they look at what was learned from records in our setting."""
+    rows, rules = plan.recorded, plan.rules.work
+    if not rows:
+        return EvidencePlan(plan.name)
+    assert isinstance(rules, JudgeRules)
+    looked_at = tuple(name for name in rules.rules if not name.startswith("always"))
+    judges = Judges(plan.bench, rows, plan.rules, looked_at)
+    guardian = plan.guardians["kde, ours"]
+
+    def job(kind: str, work: Any) -> Job:
+        return Job(f"{plan.name}/evidence/{kind}", work)
+
+    candidates = tuple(x for x in CANDIDATES if x in looked_at)
+    choice = ChooseWithoutTruth(judges, guardian, candidates=candidates)
+    weights = {name: _weight(name, one.train) for name, one in rows.items()}
+    certified = CertifyPolicies(judges, plan.ensembles["recorded"], guardian, weights)
+    patients, transfer = plan.patients.work, None
+    if isinstance(patients, SimulatePatients):
+        count, episodes = (
+            min(own, most)
+            for own, most in zip(
+                (patients.cohort.patients, plan.bench.episodes), ELSEWHERE, strict=True
+            )
+        )
+        cohort = replace(patients.cohort, patients=count)
+        transfer = job("transfer", JudgeElsewhere(judges, guardian, cohort, episodes))
+    return EvidencePlan(
+        plan.name,
+        second=job("second", JudgeInSecondTwin(judges)),
+        records=job("records", EstimateFromRecords(judges)),
+        choice=job("choice", choice),
+        certificate=job("certificate", certified),
+        groups=job("groups", CompareSubgroups(judges)),
+        transfer=transfer,
+    )
+
+
+def _weight(name: str, train: Job) -> float:
+    """Lambda of a training that charges density; 0 for all others."""
+    assert isinstance(train.work, TrainPolicy)
+    charges = METHODS[name].penalty == "density"
+    return float(train.work.config.penalty_weight) if charges else 0.0
+
+
+def finished_evidence(plans: Sequence[Plan], desk: Desk) -> list[EvidencePlan]:
+    """The evidence that a run already has; jobs that are missing or outdated are left out."""
+    found = []
+    for plan in map(make_evidence, plans):
+        kept = {kind: job for kind, job in plan.by_kind.items() if desk.is_done(job)}
+        if kept:
+            found.append(EvidencePlan(plan.name, **kept))
+    return found

@@ -4,51 +4,20 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stepdown.guardian.flow import FlowConfig
+from stepdown.handover import DataName, SettingName
 from stepdown.patients.population import PresetName
-from stepdown.policies.bc import BCConfig
 from stepdown.policies.datasets import DatasetConfig
 from stepdown.policies.ensemble import EnsembleConfig
-from stepdown.policies.model_based import ModelBasedConfig
+from stepdown.policies.learning import Shrink
+from stepdown.policies.methods import COMPARED, METHODS
 from stepdown.policies.rules import RULES
-from stepdown.policies.svr import SVRConfig
-from stepdown.report.recipes import DataName, Method, Recipe, SettingName, make_recipe
 from stepdown.training import FitConfig
+from stepdown.twin.baselines import PersistenceConfig
 from stepdown.twin.calibrated import CalibratedConfig
-from stepdown.twin.fit import SMALL_TWIN, Model, TwinConfig
+from stepdown.twin.fit import TwinConfig
+from stepdown.twin.twins import TWINS, twin_config
 
 RunPreset = Literal["pocket", "demo", "paper", "full"]
-DensityName = Literal["kde", "flow"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A learned row of the comparison."""
-
-    method: Method
-    shaped: bool  # the reward charges jumps
-    density: DensityName | None = None  # of CORMPO's guardian
-    in_twin: bool = False  # learns in the judging twin instead of the ensemble
-
-
-ROWS: dict[str, Row] = {
-    "bc": Row("bc", shaped=False),
-    "mbpo": Row("mbpo", shaped=False),
-    "mopo": Row("mopo", shaped=False),
-    "svr": Row("svr", shaped=False),
-    "cormpo_kde": Row("cormpo", shaped=True, density="kde"),
-    "cormpo_flow": Row("cormpo", shaped=True, density="flow"),
-    # What is density's own share? Each part of CORMPO without the other.
-    "cormpo_unshaped": Row("cormpo", shaped=False, density="kde"),
-    "mbpo_shaped": Row("mbpo", shaped=True),
-    "mopo_shaped": Row("mopo", shaped=True),
-    "disagreement": Row("disagreement", shaped=False),
-    "disagreement_shaped": Row("disagreement", shaped=True),
-    # What does a better model do? For recorded hours only: synthetic ones were made in the twin.
-    "mbpo_twin": Row("mbpo", shaped=True, in_twin=True),
-    "cormpo_twin": Row("cormpo", shaped=True, density="kde", in_twin=True),
-}
-OURS_ROW = "cormpo_kde"  # the one that others are compared with
-EVERY_ROW = tuple(name for name, row in ROWS.items() if not row.in_twin)
 
 
 @dataclass(frozen=True)
@@ -65,26 +34,13 @@ class CohortChoice:
 
 
 @dataclass(frozen=True)
-class Shrink:
-    """Smaller trainings for a quick look; the settings themselves stay."""
-
-    updates: int
-    rollout_every: int
-    batch: int
-    widths: tuple[int, ...]
-    rollouts: int  # rows started per rollout
-    epochs: int  # of cloning
-
-
-@dataclass(frozen=True)
 class ExperimentConfig:
     """The whole experiment; defaults are the paper's sizes."""
 
     cohorts: tuple[CohortChoice, ...] = (CohortChoice(),)
     patients: int = 379
     hours: float | None = None  # of every stay; by default each has its own
-    twins: tuple[Model, ...] = ("persistence", "np", "mlp", "clmu", "ssm", "tdt", "rotary", "best")
-    twin: TwinConfig = TwinConfig()
+    twins: tuple[TwinConfig, ...] = tuple(map(twin_config, TWINS))  # the judging twin among them
     twin_seeds: int = 5  # of the table of twins; the first one judges
     windows: bool = True  # the paper's alternative settings of the twin
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
@@ -92,7 +48,7 @@ class ExperimentConfig:
     data: tuple[DataName, ...] = ("recorded", "noiseless", "noisy")
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     settings: tuple[SettingName, ...] = ("ours", "paper")
-    rows: tuple[str, ...] = EVERY_ROW
+    methods: tuple[str, ...] = COMPARED
     rules: tuple[str, ...] = tuple(RULES)
     look_ahead: bool = True  # judge the ceiling, too
     seeds: int = 5
@@ -100,10 +56,16 @@ class ExperimentConfig:
     episodes: int = 1000  # per seed and judge
     fresh: int = 300  # patients simulated anew to judge by; 0 for none
     sweeps: bool = True  # sensitivity to tau, lambda, lambda 1 and lambda 2
-    searches: bool = False  # six trials of every row but those learned in the twin come first
+    searches: bool = False  # six trials of every method but those learned in the twin come first
 
 
 _TINY = FitConfig(epochs=2, batch=32)
+_POCKET_TWINS = (
+    TwinConfig(TWINS["persistence"], PersistenceConfig(errors=64)),
+    TwinConfig(TWINS["best"], CalibratedConfig(members=2, width=16, errors=64, fit=_TINY)),
+)
+TINY_ENSEMBLE = EnsembleConfig(members=2, elites=2, width=16, depth=1, fit=_TINY)
+TINY_TRAINING = Shrink(20, 10, 16, (16, 16), 32, 2)
 PRESETS: dict[RunPreset, ExperimentConfig] = {
     "paper": ExperimentConfig(),
     "full": ExperimentConfig(
@@ -112,18 +74,20 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
             for seed in (7, 8, 9)
             for preset in ("guarded", "benign", "hidden")
         ),
-        twins=("persistence", "best"),
+        twins=tuple(map(twin_config, ("persistence", "best"))),
         twin_seeds=1,
         windows=False,
         data=("recorded",),
         settings=("ours",),
-        rows=tuple(ROWS),
+        methods=tuple(name for name in METHODS if name != "expert"),
         sweeps=False,
         searches=True,
     ),
     "demo": ExperimentConfig(
-        twins=("persistence", "tdt", "best"),
-        twin=replace(SMALL_TWIN, fit=FitConfig(epochs=6)),
+        twins=tuple(
+            replace(twin_config(name, "small"), fit=FitConfig(epochs=6))
+            for name in ("persistence", "tdt", "best")
+        ),
         twin_seeds=1,
         windows=False,
         ensemble=EnsembleConfig(width=64, depth=2, fit=FitConfig(epochs=8, learning_rate=1e-3)),
@@ -139,22 +103,19 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
     "pocket": ExperimentConfig(
         patients=8,
         hours=24.0,
-        twins=("persistence", "best"),
-        twin=replace(
-            SMALL_TWIN, errors=64, calibrated=CalibratedConfig(members=2, width=16, fit=_TINY)
-        ),
+        twins=_POCKET_TWINS,
         twin_seeds=1,
         windows=False,
-        ensemble=EnsembleConfig(members=2, elites=2, width=16, depth=1, fit=_TINY),
+        ensemble=TINY_ENSEMBLE,
         flow=FlowConfig(layers=2, width=8, fit=_TINY),
         data=("recorded",),
         dataset=DatasetConfig(episodes=20, select_episodes=8),
         settings=("ours",),
-        rows=("bc", "mbpo", "cormpo_kde"),
+        methods=("bc", "mbpo", "cormpo_kde"),
         rules=("hold", "always P2", "always P9"),
         look_ahead=False,
         seeds=2,
-        shrink=Shrink(20, 10, 16, (16, 16), 32, 2),
+        shrink=TINY_TRAINING,
         episodes=16,
         fresh=0,
         sweeps=False,
@@ -166,47 +127,3 @@ def sizes_of(preset: RunPreset, *, search: bool = True) -> ExperimentConfig:
     """A preset, with its searches or without."""
     sizes = PRESETS[preset]
     return replace(sizes, searches=sizes.searches and search)
-
-
-def recipe_of(name: str, setting: SettingName, data: DataName, shrink: Shrink | None) -> Recipe:
-    """The numbers that a row of the comparison is trained with."""
-    row = ROWS[name]
-    recipe = make_recipe(row.method, setting, data, shaped=row.shaped)
-    if isinstance(recipe, ModelBasedConfig) and not row.shaped:
-        recipe = replace(recipe, jump_weight=0.0, weaning_weight=0.0)
-    return recipe if shrink is None else _shrunk(recipe, shrink)
-
-
-def expert_recipe(setting: SettingName, shrink: Shrink | None) -> ModelBasedConfig:
-    """The online expert of the synthetic data sets, who learns in the twin."""
-    recipe = make_recipe("expert", setting, "noiseless")
-    assert isinstance(recipe, ModelBasedConfig)
-    shrunk = recipe if shrink is None else _shrunk(recipe, shrink)
-    assert isinstance(shrunk, ModelBasedConfig)
-    return shrunk
-
-
-def _shrunk(recipe: Recipe, size: Shrink) -> Recipe:
-    if isinstance(recipe, BCConfig):
-        fit = replace(recipe.fit, epochs=size.epochs)
-        return replace(recipe, widths=size.widths, fit=fit)
-    if isinstance(recipe, SVRConfig):
-        behavior = _shrunk(recipe.behavior, size)
-        assert isinstance(behavior, BCConfig)
-        return replace(
-            recipe,
-            updates=size.updates,
-            report_every=size.rollout_every,
-            batch=size.batch,
-            widths=size.widths,
-            behavior=behavior,
-        )
-    rollouts = replace(recipe.rollouts, starts=size.rollouts)
-    return replace(
-        recipe,
-        updates=size.updates,
-        rollout_every=size.rollout_every,
-        batch=size.batch,
-        widths=size.widths,
-        rollouts=rollouts,
-    )

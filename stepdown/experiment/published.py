@@ -18,7 +18,7 @@ from stepdown.experiment.results import SWEPT, read_comparisons, stage_seconds, 
 from stepdown.experiment.searches import search_rows
 from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
-from stepdown.policies.checkpoints import save_policy
+from stepdown.policies.saved import save_policy
 from stepdown.records import files
 from stepdown.report.across_cohorts import same_question, say_across
 from stepdown.report.calibration import describe_cohort
@@ -31,7 +31,7 @@ from stepdown.report.evidence_parts import KINDS, Findings
 from stepdown.report.evidence_section import first_screen, named_pictures
 from stepdown.report.grids import plain, to_text
 from stepdown.report.page import BANNER, Section, cohort_section
-from stepdown.report.parts import Parts, read_parts, save_fitted
+from stepdown.records.fitted_on import Parts, read_parts, save_fitted
 from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.stages import Stage, guardian_stage, kept_files, twin_stage
 from stepdown.report.tables import to_csv as cohort_csv

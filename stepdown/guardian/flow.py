@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.density import Pairs
 from stepdown.handover import Transitions, require_role
 from stepdown.problem.scaling import LEVEL_SD, fit_scaler
 from stepdown.signals import LEVEL
@@ -150,6 +150,15 @@ class FlowDensity(eqx.Module):
     whitening: Whitening
     flow: RealNVP
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """No recorded decision inside; coordinates of a point."""
+        return 0, len(self.whitening.center)
+
+    def floor(self) -> None:
+        """None: the guardian bounds it by its threshold."""
+        return None
+
     def log_density(
         self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
@@ -188,6 +197,13 @@ def fit_flow(
     loss = _NegativeLogLikelihood(noise, whitening)
     flows, info = fit(stack([flow]), loss, (points, held), config.fit, key=k_fit, watch=watch)
     return FlowDensity(pairs, whitening, member(flows, 0)), info
+
+
+def empty_flow(config: FlowConfig, pairs: Pairs, shape: tuple[int, int]) -> FlowDensity:
+    """A density of the right shapes and any content."""
+    size = shape[1]
+    whitening = Whitening(jnp.zeros(size), jnp.zeros((size, size)))
+    return FlowDensity(pairs, whitening, RealNVP(size, config.layers, config.width, key=jr.key(0)))
 
 
 class Noise(eqx.Module):

@@ -8,8 +8,7 @@ at the end), for some queries at a time, so that memory stays bounded for a mill
 A kernel density is made of its patients: the points are their hours. Saving one asks for a flag.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -17,15 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepdown.artifacts import load_config, load_module, save_module
+from stepdown.guardian.density import DEEPEST, Pairs
 from stepdown.guardian.largest import full_width, log_sum_largest
-from stepdown.guardian.pairs import Pairs
 from stepdown.handover import Transitions, require_role
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import HIGHEST, LEVEL, LOWEST, NAMES
 
-KIND = "kernel density"
-PATIENT_DATA = "The points are the recorded hours of patients. Treat this folder like the records."
 
 _CHUNK = {"cpu": 64}  # queries at a time; small matrices stay in the cache of a core
 _LARGEST = 2**28  # queries x points of one matrix: 1 GiB
@@ -100,16 +96,42 @@ class Kde(eqx.Module):
         """Log p minus the log mean kernel: -(d/2) log(2 pi h^2)."""
         return -0.5 * self.points.shape[-1] * jnp.log(2 * jnp.pi * self.bandwidth**2)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Recorded decisions inside, coordinates of a point."""
+        return self.points.shape[0], self.points.shape[1]
 
-def fit_kde(hours: Transitions, config: KdeConfig = OURS, scaler: Scaler | None = None) -> Kde:
-    """The density of train patients' decisions; the scale is fitted too unless given."""
+    def floor(self) -> float:
+        """The authors': a mean kernel of 1e-10."""
+        return float(self.log_constant) - DEEPEST
+
+
+def fit_kernels(
+    train: Transitions, select: Transitions, config: KdeConfig, *, key, watch
+) -> tuple[Kde, dict[str, np.ndarray]]:
+    """A row of the table (guardians.py); nothing is chosen, so select patients stay unseen."""
+    return fit_kde(train, config), {}
+
+
+def blind_kernels(config: KdeConfig) -> KdeConfig:
+    """The density of states alone."""
+    return replace(config, action_weight=0.0)
+
+
+def empty_kernels(config: KdeConfig, pairs: Pairs, shape: tuple[int, int]) -> Kde:
+    """A density of the right shapes and any content."""
+    return Kde(jnp.zeros(shape), pairs, jnp.zeros(()), config.neighbors, config.chunk)
+
+
+def fit_kde(hours: Transitions, config: KdeConfig = OURS) -> Kde:
+    """The density of train patients' decisions."""
     require_role(hours, "train")
     if len(hours.level) < (config.neighbors or 1):
         raise ValueError(
             f"expected at least {config.neighbors or 1} recorded decisions, as many as neighbors, "
             f"got {len(hours.level)}. Bring more patients or ask for fewer neighbors."
         )
-    scaler = fit_scaler(hours) if scaler is None else scaler
+    scaler = fit_scaler(hours)
     _check_signals(np.asarray(hours.state), scaler)
     pairs = Pairs(scaler, jnp.asarray(config.action_weight, jnp.float32))
     return Kde(
@@ -192,46 +214,3 @@ def _in_chunks(function, rows, chunk: int):
     size = -(-count // parts)
     filled = jnp.pad(rows, ((0, parts * size - count), (0, 0)))
     return jax.lax.map(function, filled.reshape(parts, size, -1)).reshape(-1)[:count]
-
-
-# ── saved ────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class SavedKde:
-    """What a saved density says about itself in its manifest."""
-
-    kde: KdeConfig
-    points: int
-    coordinates: int
-    present: tuple[int, ...]  # columns of the signals in use
-    contains_patient_data: bool = True
-    warning: str = PATIENT_DATA
-
-
-def save_kde(path: Path, kde: Kde, config: KdeConfig, *, contains_patient_data: bool) -> None:
-    """Save a density, which is a copy of its patients' hours: the caller must say so."""
-    if not contains_patient_data:
-        raise ValueError(
-            "expected contains_patient_data=True, got False. A kernel density holds every recorded "
-            "hour it was fitted to, so whoever gets the folder gets the records. Pass the flag if "
-            "that is meant, or save a flow, which holds no hours."
-        )
-    points, coordinates = kde.points.shape
-    about = SavedKde(config, points, coordinates, kde.pairs.scaler.present)
-    save_module(path, kde, config=about, kind=KIND)
-
-
-def load_kde(path: Path) -> Kde:
-    """A saved density; its manifest is checked before anything is read."""
-    about = load_config(path, SavedKde, kind=KIND)
-    number = jax.ShapeDtypeStruct((), jnp.float32)
-    signals = jax.ShapeDtypeStruct((LEVEL,), jnp.float32)
-    points = jax.ShapeDtypeStruct((about.points, about.coordinates), jnp.float32)
-    like = eqx.filter_eval_shape(_build, about, number, signals, points)
-    return load_module(path, like, kind=KIND)
-
-
-def _build(about: SavedKde, number, signals, points) -> Kde:
-    pairs = Pairs(Scaler(signals, signals, about.present), number)
-    return Kde(points, pairs, number, about.kde.neighbors, about.kde.chunk)

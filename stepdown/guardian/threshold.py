@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepdown.guardian.conditional import Density
+from stepdown.guardian.density import DEEPEST, Density
 from stepdown.handover import Transitions, require_role
 from stepdown.signals import LEVEL
 
-DEEPEST = 23.03  # nats below a peak; the authors' floor is a mean kernel of 1e-10
 SEARCHED = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)  # percentiles tried for the least variance
 
 Clip = Literal["both", "positive"]
@@ -110,17 +109,16 @@ def make_guardian(
     density: Density,
     select: Transitions,
     config: GuardianConfig = RECORDED,
-    *,
-    floor: float | None = None,
 ) -> Guardian:
     """Set the threshold and the scale by select patients.
 
-    u is bounded above by its value at `floor`, a log density. Without a floor, or with one above
-    the threshold, the bound is 23.03 nats: a density 1e10 times below the threshold's.
+    u is bounded above by its value at the density's floor. Without a floor, or with one above the
+    threshold, the bound is 23.03 nats: a density 1e10 times below the threshold's.
     """
     require_role(select, "select")
     scores = np.sort(score_decisions(density, select))
     threshold = float(np.percentile(scores, _percentile(scores, config)))
+    floor = density.floor()
     if floor is None or floor >= threshold:
         floor = threshold - DEEPEST
     lowest = threshold - float(scores[-1]) if config.clip == "both" else 0.0

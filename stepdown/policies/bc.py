@@ -5,15 +5,24 @@ patients' levels best is kept, so the probabilities are calibrated to patients t
 fitted. Beside being a baseline, it is the behavior policy that SVR needs.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from stepdown.handover import Transitions, require_role
+from stepdown.handover import Policy, Transitions
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.learning import (
+    ALONE,
+    Info,
+    Shrink,
+    Task,
+    Watch,
+    check_pair,
+    fold_seeds,
+    split_seeds,
+)
 from stepdown.policies.networks import (
     LearnedPolicy,
     feature_count,
@@ -21,10 +30,9 @@ from stepdown.policies.networks import (
     level_index,
     make_network,
 )
-from stepdown.policies.seeds import fold_seeds, split_seeds
-from stepdown.policies.usable import check_hours
-from stepdown.problem.scaling import Scaler, fit_scaler
-from stepdown.signals import LEVELS, NAMES
+from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.problem.scaling import Scaler
+from stepdown.signals import LEVELS
 from stepdown.training import FitConfig, fit, stack
 
 
@@ -33,11 +41,33 @@ class BCConfig:
     """Cloning; widths are those of the other policies, the paper names nothing."""
 
     widths: tuple[int, ...] = (256, 256)
+    constrained: bool = False  # to the allowed levels (constraint.py), once it has learned
+    clinical: ClinicalConfig = PAPER
     fit: FitConfig = FitConfig(epochs=100, batch=256, learning_rate=3e-4, patience=10)
 
     def __post_init__(self):
         if min(self.widths, default=0) < 1:
             raise ValueError(f"widths: expected at least one width above 0, got {self.widths}.")
+
+    def shrunk(self, size: Shrink) -> "BCConfig":
+        """The same for a quick look."""
+        return replace(self, widths=size.widths, fit=replace(self.fit, epochs=size.epochs))
+
+
+def clone(
+    task: Task, config: BCConfig, *, keys: Key[Array, " seeds"], watch: Watch
+) -> tuple[Policy, Info]:
+    """The method of the table (methods.py); it takes a minute, so a stopped one begins again."""
+    policies, info = train_bc(task.hours, task.select, config, key=keys, watch=watch)
+    curves = {name: info[name] for name in ("loss", "held_out")}
+    if not config.constrained:
+        return policies, curves
+    return jax.vmap(lambda policy: Constrained(policy, config.clinical))(policies), curves
+
+
+def like_nobody(base: object) -> BCConfig:
+    """Cloning has its own numbers, whatever those of the other methods are."""
+    return BCConfig()
 
 
 def train_bc(
@@ -46,8 +76,8 @@ def train_bc(
     config: BCConfig = BCConfig(),  # noqa: B008 (frozen)
     *,
     key: Key[Array, "*seeds"],
-    watch: Callable[[float], None] = lambda share: None,
-) -> tuple[LearnedPolicy, dict[str, np.ndarray]]:
+    watch: Watch = ALONE,
+) -> tuple[LearnedPolicy, Info]:
     """Clone the recorded decisions; `info` holds the cross-entropies per epoch, in nats.
 
     A key with an axis clones once per key, side by side.
@@ -57,32 +87,18 @@ def train_bc(
     sizes = (feature_count(scaler, hours.state.shape[1]), *config.widths, len(LEVELS))
     networks = stack([make_network(sizes, last=0.1, key=k) for k in k_start])
     rows = decision_rows(hours, scaler), decision_rows(select, scaler)
-    best, info = fit(networks, _loss, rows, config.fit, key=fold_seeds(k_fit, 0), watch=watch)
+    best, info = fit(
+        networks,
+        _loss,
+        rows,
+        config.fit,
+        key=fold_seeds(k_fit, 0),
+        watch=lambda share: watch.check(),
+    )
     policies = jax.vmap(lambda network: LearnedPolicy(scaler, network))(best)
     if key.ndim:
         return policies, info
     return jax.tree.map(lambda x: x[0], policies), {name: x[..., 0] for name, x in info.items()}
-
-
-def check_pair(hours: Transitions, select: Transitions) -> Scaler:
-    """The scale of the train patients, if select patients can be read with it."""
-    check_hours(hours)
-    require_role(select, "select")
-    if len(select.level) == 0:
-        raise ValueError("expected hours of select patients, got none. Bring more patients.")
-    if select.state.shape[1] != hours.state.shape[1]:
-        raise ValueError(
-            f"expected states of {hours.state.shape[1]} samples, as the train patients have, got "
-            f"{select.state.shape[1]} from the select patients. Cut both in the same way."
-        )
-    scaler = fit_scaler(hours)
-    known = np.asarray(np.isfinite(np.asarray(select.state)).all((0, 1)))
-    if lacking := [NAMES[i] for i in scaler.present if not known[i]]:
-        raise ValueError(
-            f"expected {lacking[0]} in every select hour, as in the train hours, got empty "
-            "samples. Drop these hours."
-        )
-    return scaler
 
 
 @eqx.filter_jit

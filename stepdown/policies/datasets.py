@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Policy, Transitions
 from stepdown.patients.episodes import Sampled
-from stepdown.policies.usable import check_dynamics
+from stepdown.policies.learning import check_dynamics
 from stepdown.problem import hours as recorded
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward
 from stepdown.problem.hours import PAPER_NOISE, NoiseConfig

@@ -9,6 +9,7 @@ cut at the hard ranges of `signals.SIGNALS`, so a rollout cannot explode.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -17,13 +18,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Transitions, require_role
-from stepdown.policies.networks import Network, each, features, make_network
+from stepdown.policies.networks import Network, each, feature_count, features, make_network
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, fit_scaler
 from stepdown.signals import LEVEL, SIGNALS
 from stepdown.training import FitConfig, fit
 
 RANGES = np.array([signal.hard for signal in SIGNALS], np.float32)
+ENSEMBLE = "ensemble"  # its kind of folder
 BOUND_WEIGHT = 0.01  # how strongly the bounds of the variance are drawn together
 
 Hour = Float[Array, "steps 13"]
@@ -256,3 +259,44 @@ def _correlation(residuals: np.ndarray, ridge: float = 1e-3) -> np.ndarray:
     sd = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(sd, sd)
     return (1 - ridge) * correlation + ridge * np.eye(len(sd))
+
+
+# ── saved ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class SavedEnsemble:
+    """What must be known to rebuild an ensemble."""
+
+    config: EnsembleConfig
+    present: tuple[int, ...]
+    steps: int
+
+
+def save_ensemble(
+    path: Path, ensemble: Ensemble, config: EnsembleConfig, *, seed: int | None = None
+) -> None:
+    """Save an ensemble with the config that it was fitted with."""
+    about = SavedEnsemble(config, ensemble.scaler.present, ensemble.steps)
+    save_module(path, ensemble, config=about, kind=ENSEMBLE, seed=seed)
+
+
+def load_ensemble(path: Path) -> tuple[Ensemble, SavedEnsemble]:
+    """A saved ensemble and what it says about itself."""
+    about = load_config(path, SavedEnsemble, kind=ENSEMBLE)
+    return load_module(path, eqx.filter_eval_shape(_blank, about), kind=ENSEMBLE), about
+
+
+def _blank(about: SavedEnsemble) -> Ensemble:
+    """An ensemble of the right shapes and any content."""
+    config, scaler = about.config, Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), about.present)
+    outputs = about.steps * len(about.present)
+    inputs = feature_count(scaler, about.steps) + 1
+    sizes = (inputs, *[config.width] * config.depth, 2 * outputs)
+    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    weights = tuple(jnp.zeros((config.members, *pair)) for pair in pairs)
+    biases = tuple(jnp.zeros((config.members, size)) for size in sizes[1:])
+    bounds = jnp.zeros((config.members, outputs))
+    members = Member(Network(weights, biases, jax.nn.swish), bounds, bounds)
+    elites = jnp.asarray(np.arange(config.elites))
+    return Ensemble(scaler, members, elites, jnp.zeros((outputs, outputs)))

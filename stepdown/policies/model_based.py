@@ -9,26 +9,43 @@ Readings. Rewards of imagined rows are computed from the predicted hour, shaped,
 Recorded rows keep their recorded reward, shaped by the same weights, and are not penalized: the
 paper penalizes "the rewards predicted by the dynamics model".
 
-`prepare`, `begin`, `advance` and `finish` are the loop in pieces. A training state is a plain tree
-of arrays, and all randomness follows from the key and the number of updates done, so a saved state
-goes on to the same result. A key with an axis trains that many seeds side by side.
+The loop comes in pieces (`Setting`), which learning.py drives.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy, Transitions
-from stepdown.policies.devices import spread_seeds
-from stepdown.policies.imagined import Imagination, RolloutConfig, imagine
+from stepdown.policies.learning import (
+    ALONE,
+    AT_ONCE,
+    Info,
+    Shrink,
+    Task,
+    Watch,
+    check_dynamics,
+    check_hours,
+    fold_seeds,
+    run_loop,
+    split_seeds,
+    to_policy,
+    updates_per_call,
+)
 from stepdown.policies.networks import feature_count
-from stepdown.policies.rows import View, make_shaping, recorded_rows
+from stepdown.policies.penalties import PENALTIES
+from stepdown.policies.rows import (
+    Imagination,
+    RolloutConfig,
+    View,
+    imagine,
+    make_shaping,
+    recorded_rows,
+)
 from stepdown.policies.sac import (
     Learner,
     Rates,
@@ -38,12 +55,9 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
-from stepdown.policies.seeds import Info, fold_seeds, split_seeds, to_policy, updates_per_call
-from stepdown.policies.usable import check_dynamics, check_hours
+from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVELS
-
-SEEDS = 8  # rolled out at a time, so that memory stays small
 
 NUMBERS = (  # reported per epoch, of rollouts and of updates; beside them the shares of the levels
     *("reward", "penalty", "uncertainty"),
@@ -63,6 +77,8 @@ class ModelBasedConfig:
     jump_weight: float = 0.5  # lambda 1 of the shaped reward
     weaning_weight: float = 0.0  # lambda 2
     penalty_weight: float = 0.08  # lambda, for whoever makes the penalty; the loop reads it not
+    constrained: bool = False  # to the allowed levels (constraint.py)
+    clinical: ClinicalConfig = PAPER
     sac: SACConfig = SACConfig()
     rollouts: RolloutConfig = field(default_factory=RolloutConfig)
 
@@ -80,6 +96,17 @@ class ModelBasedConfig:
         if not 0 <= self.real_share <= 1:
             raise ValueError(f"real_share: expected 0 to 1, got {self.real_share:g}.")
 
+    def shrunk(self, size: Shrink) -> "ModelBasedConfig":
+        """The same for a quick look."""
+        return replace(
+            self,
+            updates=size.updates,
+            rollout_every=size.rollout_every,
+            batch=size.batch,
+            widths=size.widths,
+            rollouts=replace(self.rollouts, starts=size.rollouts),
+        )
+
 
 OURS = ModelBasedConfig()
 _PAPER = replace(OURS, updates=100_000, sac=SACConfig(discount=0.99))
@@ -88,6 +115,11 @@ PAPER_NOISELESS = replace(
 )
 PAPER_NOISY = replace(_PAPER, jump_weight=0.0, weaning_weight=0.0, penalty_weight=0.08)
 PAPER_RECORDED = replace(_PAPER, jump_weight=1.0, weaning_weight=0.0, penalty_weight=0.005)
+
+
+def without_records(base: ModelBasedConfig) -> ModelBasedConfig:
+    """Online learning: the dynamics are the whole world."""
+    return replace(base, real_share=0.0)
 
 
 @dataclass(frozen=True)
@@ -108,8 +140,42 @@ class Setting(eqx.Module):
     recorded: Float[Array, "recorded columns"]  # packed rows (sac.py)
     real: Int[Array, ""]  # recorded rows of a batch
     rates: Rates
+    updates: int = eqx.field(static=True)
     widths: tuple[int, ...] = eqx.field(static=True)
     sizes: Sizes = eqx.field(static=True)
+
+    @property
+    def every(self) -> int:
+        """Updates of an epoch."""
+        return self.sizes.every
+
+    def begin(self, *, key: Key[Array, "*seeds"]) -> "Training":
+        """Fresh networks and an empty ring, as they are before the first update."""
+        imagination = self.imagination
+        inputs = feature_count(imagination.view.scaler, imagination.starts.shape[1])
+        shapes = (inputs, *self.widths), self.sizes
+        return _begin(self.recorded, self.rates, shapes, fold_seeds(key, 0))
+
+    def advance(
+        self, training: "Training", done: int, *, key: Key[Array, "*seeds"]
+    ) -> tuple["Training", int]:
+        """Some updates more, after a rollout if an epoch begins; `done` counts the updates so far.
+
+        The old training state is used up. On a GPU this is an epoch, on a CPU a second or two.
+        """
+        sizes = self.sizes
+        number, first = divmod(done, sizes.every)
+        k_rollout, k_batches = split_seeds(fold_seeds(key, number + 1))
+        if first == 0:
+            training = _refresh(_Rollout(self, jnp.asarray(number), k_rollout), training)
+        count = min(updates_per_call(sizes.every), sizes.every - first)
+        place = jnp.asarray(number), jnp.asarray(first)
+        lesson = _Lesson(self.rates, self.real, *place, k_batches)
+        return _improve(lesson, training, sizes, count), done + count
+
+    def finish(self, training: "Training") -> Policy:
+        """The policy as it is; its leaves lead with the seeds if there are several."""
+        return to_policy(training.learner, self.imagination.view)
 
 
 class Training(eqx.Module):
@@ -120,6 +186,16 @@ class Training(eqx.Module):
     tally: dict[str, Array]  # means over the epoch so far
 
 
+def learn_in_model(
+    task: Task, config: ModelBasedConfig, *, keys: Key[Array, " seeds"], watch: Watch
+) -> tuple[Policy, Info]:
+    """Methods of the table (methods.py), which differ by the penalty."""
+    assert task.dynamics is not None
+    weight = jnp.asarray(config.penalty_weight, jnp.float32)
+    penalty = PENALTIES[task.penalty](task.dynamics, task.guardian, weight)
+    return train_model_based(task.hours, task.dynamics, penalty, config, key=keys, watch=watch)
+
+
 def train_model_based(
     hours: Transitions,
     dynamics: Dynamics,
@@ -127,19 +203,11 @@ def train_model_based(
     config: ModelBasedConfig = OURS,
     *,
     key: Key[Array, "*seeds"],
-    watch: Callable[[Info], None] = lambda info: None,
+    watch: Watch = ALONE,
 ) -> tuple[Policy, Info]:
-    """Train a policy (or one per key, side by side); `info` holds a row per epoch."""
+    """Train a policy (or one per key); `info` holds a row per epoch."""
     setting = prepare(hours, dynamics, penalty, config)
-    if key.ndim and len(key) <= SEEDS:  # more are rolled out in turn, which devices cannot share
-        key = spread_seeds(key)
-    training, done, curves = begin(setting, key=key), 0, []
-    while done < config.updates:
-        training, done, info = epoch(training, setting, done, key=key)
-        curves.append(info)
-        watch(info)
-    joined = {name: np.stack([info[name] for info in curves]) for name in curves[0]}
-    return finish(training, setting), joined
+    return run_loop(lambda key: (setting, key), key=key, watch=watch)
 
 
 def prepare(
@@ -150,12 +218,13 @@ def prepare(
     check_dynamics(dynamics, hours)
     rollouts = config.rollouts
     shaping = make_shaping(config.jump_weight, config.weaning_weight)
-    view = View(fit_scaler(hours), shaping, rollouts.constrained, rollouts.clinical)
+    view = View(fit_scaler(hours), shaping, config.constrained, config.clinical)
     return Setting(
         imagination=Imagination(dynamics, penalty, view, hours.state, rollouts),
         recorded=recorded_rows(hours, view),
         real=jnp.asarray(round(config.real_share * config.batch)),
         rates=make_rates(config.sac),
+        updates=config.updates,
         widths=config.widths,
         sizes=Sizes(
             every=config.rollout_every,
@@ -165,46 +234,6 @@ def prepare(
             kept=rollouts.kept,
         ),
     )
-
-
-def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
-    """Fresh networks and an empty ring, as they are before the first update."""
-    imagination = setting.imagination
-    inputs = feature_count(imagination.view.scaler, imagination.starts.shape[1])
-    shapes = (inputs, *setting.widths), setting.sizes
-    return _begin(setting.recorded, setting.rates, shapes, fold_seeds(key, 0))
-
-
-def advance(
-    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
-) -> tuple[Training, int]:
-    """Some updates more, after a rollout if an epoch begins; `done` counts the updates so far.
-
-    The old training state is used up. On a GPU this is an epoch, on a CPU a second or two.
-    """
-    sizes = setting.sizes
-    number, first = divmod(done, sizes.every)
-    k_rollout, k_batches = split_seeds(fold_seeds(key, number + 1))
-    if first == 0:
-        training = _refresh((setting, k_rollout, jnp.asarray(number)), training)
-    count = min(updates_per_call(sizes.every), sizes.every - first)
-    fixed = setting.rates, setting.real, k_batches, jnp.asarray(number), jnp.asarray(first)
-    return _improve(fixed, training, sizes, count), done + count
-
-
-def epoch(
-    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
-) -> tuple[Training, int, Info]:
-    """The rest of an epoch, and what a human reads about it."""
-    training, done = advance(training, setting, done, key=key)
-    while done % setting.sizes.every:
-        training, done = advance(training, setting, done, key=key)
-    return training, done, jax.tree.map(np.asarray, training.tally)
-
-
-def finish(training: Training, setting: Setting) -> Policy:
-    """The policy as it is; its leaves lead with the seeds if there are several."""
-    return to_policy(training.learner, setting.imagination.view)
 
 
 @eqx.filter_jit
@@ -220,12 +249,20 @@ def _begin(recorded, rates: Rates, shapes, key) -> Training:
     return jax.vmap(one)(key) if key.ndim else one(key)
 
 
+class _Rollout(eqx.Module):
+    """A rollout to make: how, in which epoch, with which luck."""
+
+    setting: Setting
+    number: Int[Array, ""]  # of the epoch, from 0
+    key: Key[Array, "*seeds"]
+
+
 @eqx.filter_jit(donate="all-except-first")
-def _refresh(fixed, training: Training) -> Training:
+def _refresh(rollout: _Rollout, training: Training) -> Training:
     """Roll the policy out and put the rows into the ring."""
-    setting, key, number = fixed
+    setting, key = rollout.setting, rollout.key
     sizes = setting.sizes
-    place = sizes.recorded + number % sizes.kept * sizes.rollout
+    place = sizes.recorded + rollout.number % sizes.kept * sizes.rollout
 
     def play(x):
         return imagine(x[0].actor, setting.imagination, key=x[1])
@@ -238,21 +275,31 @@ def _refresh(fixed, training: Training) -> Training:
     if not key.ndim:
         return put(training, *play((training.learner, key)))
     seeds = (training.learner, key)
-    rows, info = jax.lax.map(play, seeds, batch_size=min(SEEDS, len(key)))
+    rows, info = jax.lax.map(play, seeds, batch_size=min(AT_ONCE, len(key)))
     return jax.vmap(put)(training, rows, info)
 
 
+class _Lesson(eqx.Module):
+    """Updates to make: nothing here depends on the method, so all share the program."""
+
+    rates: Rates
+    real: Int[Array, ""]  # recorded rows of a batch
+    number: Int[Array, ""]  # of the epoch, from 0
+    first: Int[Array, ""]  # update of the epoch
+    key: Key[Array, "*seeds"]
+
+
 @eqx.filter_jit(donate="all-except-first")
-def _improve(fixed, training: Training, sizes: Sizes, count: int) -> Training:
-    """Update on batches of the pool; the same program for every method."""
-    rates, real, key, number, first = fixed
+def _improve(lesson: _Lesson, training: Training, sizes: Sizes, count: int) -> Training:
+    """Update on batches of the pool."""
+    key = lesson.key
 
     def one(training, key):
-        table = _draw(sizes, real, number, key=key)
-        batches = jax.lax.dynamic_slice_in_dim(table, first, count)
+        table = _draw(sizes, lesson.real, lesson.number, key=key)
+        batches = jax.lax.dynamic_slice_in_dim(table, lesson.first, count)
 
         def step(learner, index):
-            return update(learner, unpack(training.pool[index]), rates)
+            return update(learner, unpack(training.pool[index]), lesson.rates)
 
         learner, infos = jax.lax.scan(step, training.learner, batches)
         sums = {name: jnp.sum(x) / sizes.every for name, x in infos.items()}

@@ -4,7 +4,8 @@ MBPO, MOPO, disagreement and CORMPO differ by the penalty alone. Each charges `w
 uncertainty; the weight is an array, so that a sweep compiles once.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -71,6 +72,16 @@ class DensityPenalty(eqx.Module):
         """The guardian's u of many rows, by its own batch form if it has one."""
         many: Any = getattr(self.guardian, "penalties", None) or jax.vmap(self.guardian)
         return many(states, levels)
+
+
+PenaltyName = Literal["none", "spread", "disagreement", "density"]
+# Each is made of what a training is given: the dynamics, the guardian, the weight.
+PENALTIES: dict[PenaltyName, Callable[[Any, Any, Float[Array, ""]], Penalty]] = {
+    "none": lambda dynamics, guardian, weight: Unpenalized(),
+    "spread": lambda dynamics, guardian, weight: SpreadPenalty(dynamics, weight),
+    "disagreement": lambda dynamics, guardian, weight: DisagreementPenalty(dynamics, weight),
+    "density": lambda dynamics, guardian, weight: DensityPenalty(guardian, weight),
+}
 
 
 def charge(

@@ -9,21 +9,33 @@ probability lies below a threshold is the same quantity without its variance. u 
 level is left to chance. beta is estimated by behavior cloning, r_min is the least recorded reward.
 
 All else is the actor-critic of the other methods (sac.py) on recorded rows alone, so a difference
-in a table is a difference in the idea. The loop comes in the pieces of model_based.py.
+in a table is a difference in the idea.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from stepdown.handover import Policy, Transitions
-from stepdown.policies.bc import BCConfig, check_pair, train_bc
+from stepdown.policies.bc import BCConfig, train_bc
+from stepdown.policies.learning import (
+    ALONE,
+    Info,
+    Shrink,
+    Task,
+    Watch,
+    check_pair,
+    fold_seeds,
+    run_loop,
+    split_seeds,
+    to_policy,
+    updates_per_call,
+)
+from stepdown.policies.model_based import ModelBasedConfig
 from stepdown.policies.networks import LearnedPolicy, Network, feature_count
 from stepdown.policies.rows import View, make_shaping, recorded_rows
 from stepdown.policies.sac import (
@@ -36,7 +48,6 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
-from stepdown.policies.seeds import Info, fold_seeds, split_seeds, to_policy, updates_per_call
 from stepdown.problem.clinical import PAPER, ClinicalConfig
 
 NUMBERS = ("critic_loss", "entropy", "value", "temperature")
@@ -76,6 +87,17 @@ class SVRConfig:
                 f"{self.support:g}, {self.weight:g} and {self.sac.discount:g}."
             )
 
+    def shrunk(self, size: Shrink) -> "SVRConfig":
+        """The same for a quick look."""
+        return replace(
+            self,
+            updates=size.updates,
+            report_every=size.rollout_every,
+            batch=size.batch,
+            widths=size.widths,
+            behavior=self.behavior.shrunk(size),
+        )
+
 
 class SupportTerm(eqx.Module):
     """The regularization, as `sac.update` takes it."""
@@ -93,14 +115,6 @@ class SupportTerm(eqx.Module):
         return 0.5 * self.weight * jnp.mean(jnp.sum(jnp.mean(cost, axis=-1), axis=0))
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The numbers that shape the programs."""
-
-    every: int  # updates of an epoch
-    batch: int
-
-
 class Setting(eqx.Module):
     """Everything that stays as it is during a training."""
 
@@ -112,9 +126,31 @@ class Setting(eqx.Module):
     config: SVRConfig = eqx.field(static=True)
 
     @property
-    def sizes(self) -> Sizes:
-        """Of an epoch and a batch."""
-        return Sizes(self.config.report_every, self.config.batch)
+    def updates(self) -> int:
+        """In all."""
+        return self.config.updates
+
+    @property
+    def every(self) -> int:
+        """Updates of an epoch."""
+        return self.config.report_every
+
+    def begin(self, *, key: Key[Array, "*seeds"]) -> "Training":
+        """Fresh networks, as they are before the first update."""
+        return _begin(self, fold_seeds(key, 0))
+
+    def advance(
+        self, training: "Training", done: int, *, key: Key[Array, "*seeds"]
+    ) -> tuple["Training", int]:
+        """Some updates more; `done` counts the updates so far. The old state is used up."""
+        number, first = divmod(done, self.every)
+        count = min(updates_per_call(self.every), self.every - first)
+        lesson = _Lesson(self, jnp.asarray(first), fold_seeds(key, number + 1))
+        return _improve(lesson, training, count), done + count
+
+    def finish(self, training: "Training") -> Policy:
+        """The policy as it is; its leaves lead with the seeds if there are several."""
+        return to_policy(training.learner, self.view)
 
 
 class Training(eqx.Module):
@@ -124,26 +160,44 @@ class Training(eqx.Module):
     tally: dict[str, Array]  # means over the epoch so far
 
 
+def learn_supported(
+    task: Task, config: SVRConfig, *, keys: Key[Array, " seeds"], watch: Watch
+) -> tuple[Policy, Info]:
+    """The method of the table (methods.py); it learns from recorded hours alone."""
+    return train_svr(task.hours, task.select, config, key=keys, watch=watch)
+
+
+def like_others(base: ModelBasedConfig) -> SVRConfig:
+    """The numbers that SVR shares with the other methods."""
+    return SVRConfig(
+        updates=base.updates,
+        report_every=base.rollout_every,
+        batch=base.batch,
+        widths=base.widths,
+        jump_weight=base.jump_weight,
+        weaning_weight=base.weaning_weight,
+        constrained=base.constrained,
+        clinical=base.clinical,
+        sac=base.sac,
+    )
+
+
 def train_svr(
     hours: Transitions,
     select: Transitions,
     config: SVRConfig = SVRConfig(),  # noqa: B008 (frozen)
     *,
     key: Key[Array, "*seeds"],
-    watch: Callable[[Info], None] = lambda info: None,
+    watch: Watch = ALONE,
 ) -> tuple[Policy, Info]:
     """Clone the behavior, then train a policy (or one per key); `info` holds a row per epoch."""
-    k_behavior, k_train = split_seeds(key)
-    behavior, _ = train_bc(hours, select, config.behavior, key=k_behavior)
-    setting = prepare(hours, select, behavior, config)
-    training, done, curves = begin(setting, key=k_train), 0, []
-    while done < config.updates:
-        training, done = advance(training, setting, done, key=k_train)
-        if done % config.report_every == 0:
-            curves.append(jax.tree.map(np.asarray, training.tally))
-            watch(curves[-1])
-    joined = {name: np.stack([info[name] for info in curves]) for name in curves[0]}
-    return finish(training, setting), joined
+
+    def make_loop(key: Key[Array, "*seeds"]) -> tuple[Setting, Key[Array, "*seeds"]]:
+        k_behavior, k_train = split_seeds(key)
+        behavior, _ = train_bc(hours, select, config.behavior, key=k_behavior)
+        return prepare(hours, select, behavior, config), k_train
+
+    return run_loop(make_loop, key=key, watch=watch)
 
 
 def prepare(
@@ -173,27 +227,6 @@ def prepare(
     )
 
 
-def begin(setting: Setting, *, key: Key[Array, "*seeds"]) -> Training:
-    """Fresh networks, as they are before the first update."""
-    return _begin(setting, fold_seeds(key, 0))
-
-
-def advance(
-    training: Training, setting: Setting, done: int, *, key: Key[Array, "*seeds"]
-) -> tuple[Training, int]:
-    """Some updates more; `done` counts the updates so far. The old state is used up."""
-    every = setting.sizes.every
-    number, first = divmod(done, every)
-    count = min(updates_per_call(every), every - first)
-    fixed = setting, fold_seeds(key, number + 1), jnp.asarray(first)
-    return _improve(fixed, training, count), done + count
-
-
-def finish(training: Training, setting: Setting) -> Policy:
-    """The policy as it is; its leaves lead with the seeds if there are several."""
-    return to_policy(training.learner, setting.view)
-
-
 @eqx.filter_jit
 def _begin(setting: Setting, key) -> Training:
     def one(key):
@@ -203,14 +236,22 @@ def _begin(setting: Setting, key) -> Training:
     return jax.vmap(one)(key) if key.ndim else one(key)
 
 
+class _Lesson(eqx.Module):
+    """Updates to make."""
+
+    setting: Setting
+    first: Int[Array, ""]  # update of the epoch
+    key: Key[Array, "*seeds"]
+
+
 @eqx.filter_jit(donate="all-except-first")
-def _improve(fixed, training: Training, count: int) -> Training:
-    setting, key, first = fixed
-    sizes, rows = setting.sizes, len(setting.recorded)
+def _improve(lesson: _Lesson, training: Training, count: int) -> Training:
+    setting, key, first = lesson.setting, lesson.key, lesson.first
+    every, rows = setting.every, len(setting.recorded)
 
     def one(training, key, behavior):
         term = replace(setting.term, behavior=behavior)
-        table: Int[Array, "updates batch"] = jr.randint(key, (sizes.every, sizes.batch), 0, rows)
+        table: Int[Array, "updates batch"] = jr.randint(key, (every, setting.config.batch), 0, rows)
         chosen = jax.lax.dynamic_slice_in_dim(table, first, count)
 
         def step(learner, index):
@@ -220,10 +261,9 @@ def _improve(fixed, training: Training, count: int) -> Training:
         learner, infos = jax.lax.scan(step, training.learner, chosen)
         kept = first > 0  # an epoch begins with an empty tally
         tally = {
-            name: kept * old + jnp.sum(infos[name]) / sizes.every
-            for name, old in training.tally.items()
+            name: kept * old + jnp.sum(infos[name]) / every for name, old in training.tally.items()
         }
         return Training(learner, tally)
 
-    every = training, key, setting.term.behavior
-    return jax.vmap(one)(*every) if key.ndim else one(*every)
+    parts = training, key, setting.term.behavior
+    return jax.vmap(one)(*parts) if key.ndim else one(*parts)

@@ -7,6 +7,8 @@ from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import Cohort, Role, require_role
 
+SPLIT = 7  # seed of the split in every command, so that all see the same patients
+
 
 def split_patients(
     cohort: Cohort,

@@ -24,7 +24,7 @@ from stepdown.records.cleaning import LogRow
 from stepdown.records.importer import ImportConfig, import_cohort
 from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import Columns, read_mapping
-from stepdown.report.progress import progress
+from stepdown.experiment.progress import progress
 from stepdown.signals import SIGNALS
 
 CARD, LOG = "card.md", "log.json"

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from stepdown.guardian.conditional import Conditional
+from stepdown.guardian.density import Conditional
 from stepdown.guardian.flow import LOG_SCALE, FlowDensity
 from stepdown.guardian.kde import Kde
-from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
 from stepdown.policies.constraint import NEVER, REACH, Constrained

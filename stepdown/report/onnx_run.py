@@ -15,7 +15,7 @@ from stepdown import __version__
 from stepdown.artifacts import MANIFEST, check_folder
 from stepdown.guardian.fit import load_guardian
 from stepdown.guardian.kde import PATIENT_DATA
-from stepdown.policies.checkpoints import load_policy
+from stepdown.policies.saved import load_policy
 from stepdown.report.onnx_graph import OPSET, TYPES
 from stepdown.report.onnx_models import guardian_graph, policy_graph
 from stepdown.report.onnx_twins import twin_graph

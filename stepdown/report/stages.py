@@ -19,7 +19,7 @@ from stepdown.guardian.threshold import RECORDED
 from stepdown.problem.hours import make_transitions
 from stepdown.report.guardian_figures import draw_shifts, size_words
 from stepdown.report.page import Section
-from stepdown.report.parts import Parts, save_fitted
+from stepdown.records.fitted_on import Parts, save_fitted
 from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
 from stepdown.report.twins import score_models
 from stepdown.twin.fit import Twin, TwinConfig, save_twin

@@ -12,11 +12,22 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from stepdown.twin.transformer import Hour, Scores, check_dropout, drop, squared_error
 
 LEAST_SD = 0.01  # of a forecast, in z-scores, so that no density is infinite
+
+
+@dataclass(frozen=True)
+class PersistenceConfig:
+    """What persistence remembers."""
+
+    errors: int = 4096  # hours that a draw comes from
+
+    def __post_init__(self):
+        if self.errors < 1:
+            raise ValueError(f"errors: expected at least 1, got {self.errors}.")
 
 
 class Residuals(eqx.Module):
@@ -42,6 +53,21 @@ class Residuals(eqx.Module):
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
         return squared_error(self, scores, level, target, key)
+
+
+def make_residuals(
+    steps: int, signals: int, config: PersistenceConfig, *, key: PRNGKeyArray
+) -> Residuals:
+    """Persistence that has made no errors yet."""
+    return Residuals(jnp.zeros((config.errors, steps, signals)))
+
+
+def remember_errors(networks: list, rows, config, *, keys: Key[Array, "members 2"], watch):
+    """Some of persistence's errors on train patients, whole hours each."""
+    errors, number = rows[0][2], config.sizes.errors
+    count = len(errors)
+    chosen = [jr.choice(key, count, (number,), replace=count < number) for key in keys[:, 1]]
+    return [Residuals(errors[rows]) for rows in chosen], {}
 
 
 @dataclass(frozen=True)

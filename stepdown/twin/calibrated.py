@@ -47,13 +47,14 @@ class CalibratedConfig:
     width: int = 512
     depth: int = 3
     dropout: float = 0.1  # of the inputs, in training alone
+    errors: int = 4096  # hours of select patients' errors that a draw comes from
     fit: FitConfig = FitConfig(epochs=40, batch=256, patience=8, decay=True, weight_decay=0.1)
 
     def __post_init__(self):
-        if min(self.members, self.width, self.depth) < 1:
+        if min(self.members, self.width, self.depth, self.errors) < 1:
             raise ValueError(
-                "expected members, width and depth of at least 1, got "
-                f"{self.members}, {self.width} and {self.depth}."
+                "expected members, width, depth and errors of at least 1, got "
+                f"{self.members}, {self.width}, {self.depth} and {self.errors}."
             )
         check_dropout(self.dropout)
 
@@ -160,31 +161,24 @@ def _number(level: Float[Array, ""]) -> Int[Array, ""]:
 
 
 def fit_calibrated(
-    rows,
-    config: CalibratedConfig,
-    errors: int,
-    *,
-    keys: Key[Array, "ensembles 2"],
-    watch: Callable[[float], None],
+    networks: list, rows, config, *, keys: Key[Array, "ensembles 2"], watch: Callable[[float], None]
 ) -> tuple[list[Calibrated], dict[str, np.ndarray]]:
     """Fit the members of all ensembles side by side, then keep each ensemble's own errors.
 
-    `rows` are those of train and those of select patients, `errors` the number of hours kept.
+    `rows` are those of train and those of select patients, `config.sizes` a `CalibratedConfig`.
     """
-    train, select = rows
-    step, number = usual_step(*train), config.members
+    sizes, (train, select) = config.sizes, rows
+    step, number = usual_step(*train), sizes.members
     starts, fits = (jax.vmap(lambda k: jr.split(k, number + 1))(k) for k in keys.T)
-    made = [Member(step, train[0].shape[1], config, key=k) for k in starts[:, :number].ravel()]
+    made = [Member(step, train[0].shape[1], sizes, key=k) for k in starts[:, :number].ravel()]
     start = stack([Fitted(one) for one in made])
-    best, info = fit(
-        start, fitted_loss, rows, config.fit, key=fits[:, :number].ravel(), watch=watch
-    )
-    networks = []
+    best, info = fit(start, fitted_loss, rows, sizes.fit, key=fits[:, :number].ravel(), watch=watch)
+    made = []
     for index, k_errors in enumerate(fits[:, number]):
         own = [member(best, i).network for i in range(index * number, (index + 1) * number)]
-        networks.append(calibrate(stack(own), select, errors, key=k_errors))
+        made.append(calibrate(stack(own), select, sizes.errors, key=k_errors))
     shape = (len(keys), number)
-    return networks, {k: x.reshape(*x.shape[:-1], *shape).mean(-1) for k, x in info.items()}
+    return made, {k: x.reshape(*x.shape[:-1], *shape).mean(-1) for k, x in info.items()}
 
 
 def usual_step(scores, levels, targets) -> Float[Array, " signals"]:
@@ -194,12 +188,14 @@ def usual_step(scores, levels, targets) -> Float[Array, " signals"]:
     return jnp.maximum(1.4826 * jnp.nanmedian(size, axis=(0, 1)), 1e-3)
 
 
-def blank(steps: int, signals: int, errors: int, config: CalibratedConfig) -> Calibrated:
-    """The shape of a network that is to be filled with saved numbers."""
-    keys = jr.split(jr.key(0), config.members)
+def make_calibrated(
+    steps: int, signals: int, config: CalibratedConfig, *, key: PRNGKeyArray
+) -> Calibrated:
+    """An ensemble that has learned nothing and made no errors yet."""
+    keys = jr.split(key, config.members)
     members = stack([Member(jnp.ones(signals), steps, config, key=key) for key in keys])
     none = jnp.zeros(3, int)
-    return Calibrated(members, jnp.zeros((errors, steps, signals)), none, none)
+    return Calibrated(members, jnp.zeros((config.errors, steps, signals)), none, none)
 
 
 @eqx.filter_jit

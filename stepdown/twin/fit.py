@@ -8,7 +8,7 @@ nothing leaves the range in which a value can be a measurement.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -17,66 +17,59 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from stepdown.artifacts import load_config, load_module, save_module
-from stepdown.handover import Transitions
+from stepdown.artifacts import config_to_dict, load_module, save_module
+from stepdown.handover import Look, Transitions, require_role, shown
 from stepdown.patients.pump import load_profile, profile_names
-from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
+from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, fit_scaler
 from stepdown.problem.wards import RANGES, CarryForward
 from stepdown.signals import LEVEL, LEVELS, NAMES
 from stepdown.training import FitConfig, fit, member, stack
-from stepdown.twin.baselines import MLP, MLPConfig, NeuralProcess, ProcessConfig, Residuals
-from stepdown.twin.calibrated import SMALL_CALIBRATED, CalibratedConfig, blank, fit_calibrated
-from stepdown.twin.recurrent import LegendreConfig, LegendreMemory, StateSpace, StateSpaceConfig
-from stepdown.twin.transformer import (
-    SMALL_TRANSFORMER,
-    Fitted,
-    Network,
-    Transformer,
-    TransformerConfig,
-    fitted_loss,
-)
-from stepdown.twin.usable import check_hours, check_known
+from stepdown.twin.transformer import Fitted, Network, fitted_loss
 
-Model = Literal["tdt", "rotary", "mlp", "np", "clmu", "ssm", "persistence", "best"]
+KIND = "twin"
 Base = Literal["direct", "last", "carried"]
 State = Float[Array, "steps 13"]
 Watch = Callable[[float], None]
+Info = dict[str, np.ndarray]
+Rows = tuple[Float[Array, "n steps columns"], Float[Array, " n"], Float[Array, "n steps signals"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinKind:
+    """A kind of twin: a row of the table (twins.py)."""
+
+    name: str
+    words: str = shown()  # in tables
+    look: Look = shown()  # in figures
+    sizes: Any  # config of its network, as in the paper
+    small: Any  # the same for two cores
+    make: Callable[..., Network]  # make(steps, signals, sizes, *, key): one that knows nothing yet
+    fit: Callable[..., tuple[list[Network], Info]]  # fit(networks, rows, config, *, keys, watch)
+    base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
+    held: bool = False  # learns from hours through which the level was held
 
 
 @dataclass(frozen=True)
 class TwinConfig:
     """Which twin, and how it is fitted; defaults are the paper's (Sec. 4.1)."""
 
-    model: Model = "tdt"
-    base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
+    kind: TwinKind
+    sizes: Any = None  # of its network; None: as in the paper
+    base: Base | None = None  # what the network adds to; None: as usual for the kind
     profile: str = "cp"  # pump that persistence knows
-    errors: int = 4096  # hours of errors that persistence and the best twin draw from
-    transformer: TransformerConfig = TransformerConfig()
-    mlp: MLPConfig = MLPConfig()
-    process: ProcessConfig = ProcessConfig()
-    legendre: LegendreConfig = LegendreConfig()
-    state_space: StateSpaceConfig = StateSpaceConfig()
-    calibrated: CalibratedConfig = CalibratedConfig()
-    fit: FitConfig = FitConfig()  # of all but the best twin, which brings its own
+    fit: FitConfig = FitConfig()  # of networks that bring none of their own
 
     def __post_init__(self):
+        if self.sizes is None:
+            object.__setattr__(self, "sizes", self.kind.sizes)
+        if self.base is None:
+            object.__setattr__(self, "base", self.kind.base)
         for name, value, known in (
-            ("model", self.model, get_args(Model)),
             ("base", self.base, get_args(Base)),
             ("profile", self.profile, profile_names()),
         ):
             if value not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}.")
-        if self.errors < 1:
-            raise ValueError(f"errors: expected at least 1, got {self.errors}.")
-        if self.transformer.positions != "sinusoidal":
-            raise ValueError("expected sinusoidal positions; for rotary ones set model='rotary'.")
-
-
-# Minutes on two cores.
-SMALL_TWIN = TwinConfig(
-    transformer=SMALL_TRANSFORMER, calibrated=SMALL_CALIBRATED, fit=FitConfig(epochs=12)
-)
 
 
 class Twin(eqx.Module):
@@ -132,7 +125,7 @@ def fit_twin(
     *,
     key: PRNGKeyArray,
     watch: Watch = lambda share: None,
-) -> tuple[Twin, dict[str, np.ndarray]]:
+) -> tuple[Twin, Info]:
     """Fit to train patients, keep the epoch that select patients prefer.
 
     `info` holds the losses of each epoch and the mean squared error (z) on select patients.
@@ -148,63 +141,48 @@ def fit_twins(
     *,
     keys: Key[Array, " members"],
     watch: Watch = lambda share: None,
-) -> tuple[list[Twin], dict[str, np.ndarray]]:
+) -> tuple[list[Twin], Info]:
     """Twins side by side, one for each key; each comes out as if it had been fitted alone."""
     scaler = check_hours(train, select)
     steps = train.state.shape[-2]
     pairs = jax.vmap(jr.split)(keys)
     made = [make_twin(scaler, steps, config, key=k) for k in pairs[:, 0]]
-    if (
-        config.model == "best"
-    ):  # a decision is held for its hour, so hours that changed are no lesson
+    if config.kind.held:
         train, select = _held(train), _held(select)
     rows = twin_rows(made[0], train), twin_rows(made[0], select)
-    if config.model == "persistence":
-        made, info = [_remember(made[0], rows[0], config.errors, k) for k in pairs[:, 1]], {}
-    elif config.model == "best":
-        networks, info = fit_calibrated(
-            rows, config.calibrated, config.errors, keys=pairs, watch=watch
-        )
-        made = [replace(made[0], network=network) for network in networks]
-    else:
-        start = stack([Fitted(twin.network) for twin in made])
-        best, info = fit(start, fitted_loss, rows, config.fit, key=pairs[:, 1], watch=watch)
-        networks = [member(best, i).network for i in range(len(keys))]
-        made = [replace(twin, network=x) for twin, x in zip(made, networks, strict=True)]
-    errors = [_select_error(twin.network, rows[1]) for twin in made]
-    return made, info | {"select_mse": np.asarray(errors)}
+    networks, info = config.kind.fit(
+        [twin.network for twin in made], rows, config, keys=pairs, watch=watch
+    )
+    fitted = [replace(twin, network=x) for twin, x in zip(made, networks, strict=True)]
+    errors = [_select_error(twin.network, rows[1]) for twin in fitted]
+    return fitted, info | {"select_mse": np.asarray(errors)}
+
+
+def fit_networks(
+    networks: list[Network],
+    rows: tuple[Any, Any],  # of train and of select patients
+    config: TwinConfig,
+    *,
+    keys: Key[Array, "members 2"],
+    watch: Watch,
+) -> tuple[list[Network], Info]:
+    """How most networks are fitted: by their loss, all side by side."""
+    start = stack([Fitted(network) for network in networks])
+    best, info = fit(start, fitted_loss, rows, config.fit, key=keys[:, 1], watch=watch)
+    return [member(best, i).network for i in range(len(keys))], info
 
 
 def _held(hours: Transitions) -> Transitions:
-    """The hours through which the chosen level was held."""
+    """The hours through which the chosen level was held, as a decision is."""
     kept = np.flatnonzero(~np.asarray(hours.changed))
     return jax.tree.map(lambda x: x[kept], hours)
 
 
 def make_twin(scaler: Scaler, steps: int, config: TwinConfig, *, key: PRNGKeyArray) -> Twin:
     """A twin that has learned nothing yet."""
-    sizes = steps, len(scaler.present)
-    carry = CarryForward(load_profile(config.profile))
-    base: Base = "carried" if config.model in ("persistence", "best") else config.base
-    return Twin(scaler, _make_network(config, sizes, key), carry, base, steps)
-
-
-def _make_network(config: TwinConfig, sizes: tuple[int, int], key: PRNGKeyArray) -> Network:
-    rotary = replace(config.transformer, positions="rotary")
-    makers: dict[Model, Callable[[], Network]] = {
-        "tdt": lambda: Transformer(*sizes, config.transformer, key=key),
-        "rotary": lambda: Transformer(*sizes, rotary, key=key),
-        "mlp": lambda: MLP(*sizes, config.mlp, key=key),
-        "np": lambda: NeuralProcess(*sizes, config.process, key=key),
-        "clmu": lambda: LegendreMemory(*sizes, config.legendre, key=key),
-        "ssm": lambda: StateSpace(*sizes, config.state_space, key=key),
-        "persistence": lambda: Residuals(jnp.zeros((config.errors, *sizes))),
-        "best": lambda: blank(*sizes, config.errors, config.calibrated),
-    }
-    return makers[config.model]()
-
-
-Rows = tuple[Float[Array, "n steps columns"], Float[Array, " n"], Float[Array, "n steps signals"]]
+    network = config.kind.make(steps, len(scaler.present), config.sizes, key=key)
+    assert config.base is not None
+    return Twin(scaler, network, CarryForward(load_profile(config.profile)), config.base, steps)
 
 
 @eqx.filter_jit
@@ -234,11 +212,43 @@ def _select_error(network: Network, rows: Rows) -> Float[Array, ""]:
     return jnp.mean(jax.lax.map(one, rows, batch_size=min(1024, len(rows[1]))))
 
 
-def _remember(twin: Twin, rows: Rows, number: int, key: PRNGKeyArray) -> Twin:
-    """Persistence with some of its errors on train patients, whole hours each."""
-    count = len(rows[2])
-    chosen = jr.choice(key, count, (number,), replace=count < number)
-    return replace(twin, network=Residuals(rows[2][chosen]))
+# ── what cannot be forecast from is refused in words ─────────────────────────────────────────────
+
+
+def check_hours(train: Transitions, select: Transitions) -> Scaler:
+    """The scale of the train patients, if every row of both can be used with it."""
+    require_role(train, "train")
+    require_role(select, "select")
+    for hours in (train, select):
+        if not hours.level.size:
+            raise ValueError(f"expected hours of {hours.role} patients, got none. Bring more.")
+    widths = train.state.shape[-2], select.state.shape[-2]
+    if widths[0] != widths[1]:
+        raise ValueError(
+            f"expected states of {widths[0]} samples, as the train patients have, got "
+            f"{widths[1]} from the select patients. Cut both in the same way."
+        )
+    scaler = fit_scaler(train)
+    for hours in (train, select):
+        for part in (hours.state, hours.next_state):
+            check_known(np.asarray(part), scaler.present, f"{hours.role} patients")
+    return scaler
+
+
+def check_known(states: np.ndarray, present: tuple[int, ...], whose: str) -> None:
+    """Refuse states with a gap in a signal that is needed, or without it."""
+    for column in (*present, LEVEL):
+        name = (*NAMES, "level")[column]
+        if np.isnan(states[..., column]).all():
+            raise ValueError(
+                f"expected {name} in the hours of {whose}, got none. "
+                "A twin needs every signal that it is fitted on; fit it without this one."
+            )
+        if not np.isfinite(states[..., column]).all():
+            raise ValueError(
+                f"expected finite {name} in every sample of {whose}, got NaN or infinity. "
+                "Drop these hours or carry the last value forward."
+            )
 
 
 def check_state(twin: Twin, state: np.ndarray | Array, wanted: tuple[str, ...] = ()) -> None:
@@ -265,27 +275,41 @@ def check_state(twin: Twin, state: np.ndarray | Array, wanted: tuple[str, ...] =
         raise ValueError(f"expected whole levels 2 to 9 in force, got {odd:g}. Round the level.")
 
 
+# ── saved ────────────────────────────────────────────────────────────────────────────────────────
+
+
 @dataclass(frozen=True)
 class SavedTwin:
     """What must be known to rebuild a twin before its numbers are read."""
 
-    config: TwinConfig
+    model: str  # name of its kind
+    sizes: dict[str, Any]
+    base: str
+    profile: str
+    fit: FitConfig
     steps: int
-    present: tuple[int, ...]
+    present: tuple[int, ...]  # columns of the signals in use
 
 
 def save_twin(path: Path, twin: Twin, config: TwinConfig, *, seed: int | None = None) -> None:
     """Save a twin with the config that it was fitted with."""
-    saved = SavedTwin(config, twin.steps, twin.scaler.present)
-    save_module(path, twin, config=saved, kind="twin", seed=seed)
+    saved = SavedTwin(
+        model=config.kind.name,
+        sizes=config_to_dict(config.sizes),
+        base=twin.base,
+        profile=config.profile,
+        fit=config.fit,
+        steps=twin.steps,
+        present=twin.scaler.present,
+    )
+    save_module(path, twin, config=saved, kind=KIND, seed=seed)
 
 
-def load_twin(path: Path) -> tuple[Twin, TwinConfig]:
-    """Load a twin; a damaged or foreign folder is refused."""
-    saved = load_config(path, SavedTwin, kind="twin")
+def read_saved(path: Path, config: TwinConfig, about: SavedTwin) -> Twin:
+    """The numbers of a saved twin into the shape that it says it has."""
 
-    def empty():
-        scaler = Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), saved.present)
-        return make_twin(scaler, saved.steps, saved.config, key=jr.key(0))
+    def empty() -> Twin:
+        scaler = Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), about.present)
+        return make_twin(scaler, about.steps, config, key=jr.key(0))
 
-    return load_module(path, eqx.filter_eval_shape(empty), kind="twin"), saved.config
+    return load_module(path, eqx.filter_eval_shape(empty), kind=KIND)

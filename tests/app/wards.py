@@ -21,12 +21,12 @@ from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.policies.checkpoints import save_policy
+from stepdown.policies.saved import save_policy
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
-from stepdown.report.parts import read_parts, save_fitted
+from stepdown.records.fitted_on import read_parts, save_fitted
 from stepdown.signals import LEVELS
 from stepdown.training import stack
 from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step

@@ -16,7 +16,7 @@ from stepdown.evaluation.certificate import CertificateConfig, certify
 from stepdown.evaluation.hour_values import fit_values, worth
 from stepdown.evaluation.in_patients import score_episodes
 from stepdown.evaluation.model_error import HeldOut, recorded_hours, redraw_hours, tell_apart
-from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of

@@ -18,7 +18,7 @@ from stepdown.evaluation.evidence import (
 )
 from stepdown.evaluation.judging import judge_in_twin
 from stepdown.evaluation.off_policy import OffPolicyConfig
-from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.episodes import Mode
 from stepdown.policies.rules import RULES

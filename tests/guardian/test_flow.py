@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paramax.utils import inv_softplus
 
-from stepdown.guardian.conditional import Conditional
-from stepdown.guardian.fit import DensityConfig, load_guardian, save_guardian
+from stepdown.guardian.density import Conditional
+from stepdown.guardian.fit import DensityConfig, save_guardian
 from stepdown.guardian.flow import LOG_SCALE, FlowConfig, Noise, RealNVP, fit_flow
+from stepdown.guardian.guardians import DENSITIES, density_of, load_guardian
 from stepdown.guardian.threshold import GuardianConfig, make_guardian
 from stepdown.training import FitConfig
-from tests.guardian.wards import ward
+from tests.guardian.decisions import ward
 
 SIZE, LAYERS = 4, 3
 POCKET = FlowConfig(layers=2, width=8, fit=FitConfig(epochs=3, batch=64))
@@ -173,12 +174,13 @@ def test_noise_keeps_a_level_in_its_step():
 
 @pytest.mark.parametrize("share", [1.0, 0.33])
 def test_a_saved_flow_guardian_comes_back_and_holds_no_hours(fitted, tmp_path, share):
-    density, rule = DensityConfig("flow", share, flow=POCKET), GuardianConfig()
+    density, rule = DensityConfig(DENSITIES["flow"], share, POCKET), GuardianConfig()
     inner = fitted[0] if share == 1 else Conditional(fitted[0], None, jnp.asarray(share))
     guardian = make_guardian(inner, ward("select", seed=1), rule)
     save_guardian(tmp_path / "saved", guardian, density, rule, seed=0)
     loaded, about = load_guardian(tmp_path / "saved")
-    assert (about.density, about.points, about.contains_patient_data) == (density, 0, False)
+    assert density_of(about, tmp_path) == density
+    assert (about.points, about.contains_patient_data) == (0, False)
     arrays = (eqx.filter(x, eqx.is_array) for x in (guardian, loaded))
     jax.tree.map(np.testing.assert_array_equal, *arrays)
     hours = ward("test", seed=2)

@@ -1,20 +1,17 @@
 """The kernel density against textbook versions in double precision; its laws; its refusals."""
 
 import dataclasses
-import json
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, norm
 
-from stepdown.guardian.index import IndexConfig, fit_index
-from stepdown.guardian.kde import Kde, KdeConfig, check_query, fit_kde, load_kde, save_kde
-from tests.guardian.wards import ROWS, ward
+from stepdown.guardian.kde import Kde, KdeConfig, check_query, fit_kde
+from tests.guardian.decisions import ROWS, ward
 
 TRAIN, TEST = ward("train"), ward("test", seed=2)
 NEIGHBORS = 20
@@ -72,7 +69,7 @@ def test_nearest_neighbors_match_the_definition_with_repeated_hours_too(kde):
         state=TRAIN.state.at[100:].set(TRAIN.state[:100]),
         level=TRAIN.level.at[100:].set(TRAIN.level[:100]),
     )
-    repeated = fit_kde(twice, dataclasses.replace(CONFIG, neighbors=21), kde.pairs.scaler)
+    repeated = fit_kde(twice, dataclasses.replace(CONFIG, neighbors=21))
     for density, hours in ((kde, TRAIN), (repeated, twice)):
         found = log_densities(density, TEST.state, TEST.level)
         points, queries = points_of(density, hours), points_of(density, TEST)
@@ -194,36 +191,6 @@ def test_slopes_are_finite_far_away_and_on_a_recorded_decision(kde):
         assert np.isfinite(slope(state, kde, TRAIN.level[0])).all()
 
 
-# ── the approximate index ────────────────────────────────────────────────────────────────────────
-
-
-def test_the_index_finds_most_neighbors_and_never_overstates_the_density():
-    draw = np.random.default_rng(8)
-    homes = draw.normal(size=(30, 6)) * 3
-    points = np.repeat(homes, 100, axis=0) + draw.normal(size=(3000, 6))
-    queries = jnp.asarray(points[::10] + 0.1 * draw.normal(size=(300, 6)), jnp.float32)
-    exact = in_space(points, 50)
-    truth = np.asarray(at(exact, queries))
-    config = IndexConfig(lists=32, probes=6)
-    found = fit_index(exact, config, key=jr.key(0)).log_density_at(np.asarray(queries))
-    assert (found <= truth + 1e-4).all()
-    assert np.abs(found - truth).max() < 0.1
-    everywhere = dataclasses.replace(config, probes=32)
-    same = fit_index(exact, everywhere, key=jr.key(0)).log_density_at(np.asarray(queries))
-    np.testing.assert_allclose(same, truth, rtol=1e-5, atol=1e-4)
-
-
-def test_the_index_of_a_density_answers_about_decisions(kde):
-    index = fit_index(kde, IndexConfig(lists=8, probes=8), key=jr.key(1))
-    np.testing.assert_allclose(
-        index.log_densities(TEST.state, TEST.level),
-        log_densities(kde, TEST.state, TEST.level),
-        rtol=1e-5,
-    )
-    with pytest.raises(ValueError, match="at least 1024 points, one per list, got 200"):
-        fit_index(kde, IndexConfig(), key=jr.key(1))
-
-
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -239,8 +206,6 @@ def test_wrong_settings_and_patients_are_refused():
 
 def test_empty_samples_and_other_shapes_are_refused(kde):
     hole = TRAIN.state.at[5, 2, 0].set(jnp.nan)
-    with pytest.raises(ValueError, match="finite map in every sample"):
-        fit_kde(dataclasses.replace(TRAIN, state=hole), CONFIG, kde.pairs.scaler)
     check_query(kde, TEST.state, TEST.level)
     for states, levels, words in (
         (hole, TRAIN.level, "finite map"),
@@ -251,24 +216,3 @@ def test_empty_samples_and_other_shapes_are_refused(kde):
     ):
         with pytest.raises(ValueError, match=words):
             check_query(kde, states, levels)
-
-
-# ── saving patients ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_saving_asks_for_the_flag(kde, tmp_path):
-    with pytest.raises(ValueError, match=r"contains_patient_data=True.*holds every recorded hour"):
-        save_kde(tmp_path / "kde", kde, CONFIG, contains_patient_data=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_saved_density_says_what_it_holds_and_comes_back_equal(kde, tmp_path):
-    save_kde(tmp_path / "kde", kde, CONFIG, contains_patient_data=True)
-    manifest = json.loads((tmp_path / "kde/manifest.json").read_text())
-    assert manifest["about"]["config"]["contains_patient_data"] is True
-    assert "recorded hours of patients" in manifest["about"]["config"]["warning"]
-    loaded = load_kde(tmp_path / "kde")
-    assert (loaded.neighbors, loaded.pairs.scaler.present) == (NEIGHBORS, tuple(range(12)))
-    assert (
-        log_densities(loaded, TEST.state, TEST.level) == log_densities(kde, TEST.state, TEST.level)
-    ).all()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepdown.guardian.conditional import Conditional
+from stepdown.guardian.density import DEEPEST, Conditional
+from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import (
-    DEEPEST,
     RECORDED,
     SYNTHETIC,
     Guardian,
@@ -22,7 +22,7 @@ from stepdown.guardian.threshold import (
     split_penalty,
 )
 from stepdown.handover import Penalty
-from tests.guardian.wards import Normal, normal, ward
+from tests.guardian.decisions import Normal, normal, ward
 
 TRAIN, SELECT, TEST = ward("train"), ward("select", seed=1), ward("test", seed=2)
 
@@ -64,11 +64,20 @@ def test_u_is_signed_and_stays_within_fixed_bounds(density, guardian):
 
 def test_the_floor_of_a_density_bounds_u(density):
     threshold = float(make_guardian(density, SELECT).threshold)
-    found = make_guardian(density, SELECT, floor=threshold - 7.5)
+    found = make_guardian(dataclasses.replace(density, bottom=threshold - 7.5), SELECT)
     assert float(found.highest) == pytest.approx(7.5, rel=1e-4)
     # A floor above the threshold would forgive everything, so it cannot be meant.
-    found = make_guardian(density, SELECT, floor=threshold + 1.0)
+    found = make_guardian(dataclasses.replace(density, bottom=threshold + 1.0), SELECT)
     assert float(found.highest) == pytest.approx(DEEPEST)
+
+
+def test_kernels_are_bounded_by_the_authors_floor():
+    """A mean kernel of 1e-10, which lies far below the threshold of nearby hours."""
+    kernels = fit_kde(TRAIN, KdeConfig(neighbors=None, bandwidth=4.0))
+    found = make_guardian(kernels, SELECT)
+    floor = float(kernels.log_constant) - DEEPEST
+    assert floor < float(found.threshold)
+    assert float(found.highest) == pytest.approx(float(found.threshold) - floor, rel=1e-4)
 
 
 def test_clipping_drops_the_bonus_and_parts_add_up(density, guardian):

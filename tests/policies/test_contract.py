@@ -1,8 +1,7 @@
-"""What every policy keeps, whoever made it: one dictionary, the same tests for all."""
+"""What every method of the table and every rule keeps: the same tests for all rows."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -18,20 +17,25 @@ from hypothesis.extra.numpy import arrays
 from stepdown.handover import Policy
 from stepdown.policies import model_based, svr
 from stepdown.policies.bc import BCConfig, train_bc
-from stepdown.policies.checkpoints import load_policy, save_policy
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.ensemble import fit_ensemble
-from stepdown.policies.model_based import train_model_based
-from stepdown.policies.penalties import (
-    DensityPenalty,
-    DisagreementPenalty,
-    SpreadPenalty,
-    Unpenalized,
+from stepdown.policies.learning import (
+    ALONE,
+    Epoch,
+    Recipe,
+    Shrink,
+    Task,
+    TrainingStoppedError,
+    Watch,
+    apply_changes,
 )
+from stepdown.policies.methods import METHODS, make_recipe
+from stepdown.policies.penalties import PENALTIES, Unpenalized, charge
 from stepdown.policies.rules import RULES
-from stepdown.policies.svr import SVRConfig, train_svr
+from stepdown.policies.saved import load_policy, save_policy
+from stepdown.policies.svr import SVRConfig
 from stepdown.signals import LEVELS
-from stepdown.training import FitConfig
+from stepdown.training import FitConfig, member
 from tests.policies.toys import (
     ENSEMBLE,
     POCKET,
@@ -42,16 +46,13 @@ from tests.policies.toys import (
     random_states,
 )
 
-ONE_EPOCH = dataclasses.replace(POCKET, updates=200)
-EXPERT = dataclasses.replace(ONE_EPOCH, real_share=0.0)
-SMALL_STEPS = dataclasses.replace(
-    ONE_EPOCH, rollouts=dataclasses.replace(POCKET.rollouts, constrained=True)
-)
+TINY = Shrink(updates=200, rollout_every=100, batch=64, widths=(32, 32), rollouts=64, epochs=2)
 CLONING = BCConfig(widths=(32,), fit=FitConfig(epochs=2, batch=128))
 REGULARIZED = SVRConfig(
     updates=200, report_every=200, batch=64, widths=(32, 32), sac=POCKET.sac, behavior=CLONING
 )
-WEIGHT = jnp.asarray(0.1)
+KEYS = jr.split(jr.key(3), 1)
+SHAPES = {"bc", "svr", "mbpo", "cormpo_kde"}  # one of every kind of program
 
 
 @functools.cache
@@ -68,30 +69,40 @@ def ensemble():
     return fit_ensemble(hours("train"), ENSEMBLE, key=jr.key(9))[0]
 
 
-def learn(dynamics, penalty, config, key) -> Policy:
-    return train_model_based(hours("train"), dynamics, penalty, config, key=key)[0]
+def task_of(name: str, rows=None) -> Task:
+    """What the method asks for, and nothing else."""
+    method = METHODS[name]
+    dynamics = {"ensemble": ensemble, "twin": MoreIsBetter, None: lambda: None}[method.dynamics]()
+    guardian = Support(jnp.array([3, 4, 5])) if method.density else None
+    train = hours("train") if rows is None else rows
+    return Task(train, hours("select"), dynamics, guardian, method.penalty)
 
 
-LEARNED: dict[str, Callable[..., Policy]] = {
-    "bc": lambda key: train_bc(hours("train"), hours("select"), CLONING, key=key)[0],
-    "svr": lambda key: train_svr(hours("train"), hours("select"), REGULARIZED, key=key)[0],
-    "expert": lambda key: learn(MoreIsBetter(), Unpenalized(), EXPERT, key),
-    "mbpo": lambda key: learn(ensemble(), Unpenalized(), ONE_EPOCH, key),
-    "mopo": lambda key: learn(ensemble(), SpreadPenalty(ensemble(), WEIGHT), ONE_EPOCH, key),
-    "disagreement": lambda key: learn(
-        ensemble(), DisagreementPenalty(ensemble(), WEIGHT), ONE_EPOCH, key
-    ),
-    "cormpo": lambda key: learn(
-        MoreIsBetter(), DensityPenalty(Support(jnp.array([3, 4, 5])), WEIGHT), ONE_EPOCH, key
-    ),
-    "constrained": lambda key: learn(MoreIsBetter(), Unpenalized(), SMALL_STEPS, key),
-}
-EVERYBODY = [*LEARNED, *RULES]
+def recipe_of(name: str, *, constrained: bool = False) -> Recipe:
+    recipe = make_recipe(name, shrink=TINY)
+    return dataclasses.replace(recipe, constrained=constrained)  # pyright: ignore[reportArgumentType]
+
+
+def learn(name: str, keys=KEYS, watch: Watch = ALONE, *, constrained: bool = False, rows=None):
+    recipe = recipe_of(name, constrained=constrained)
+    return METHODS[name].learn(task_of(name, rows), recipe, keys=keys, watch=watch)
+
+
+EVERYBODY = [*METHODS, *RULES]
 
 
 @functools.cache
+def learned(name: str):
+    return learn(name)
+
+
 def made(name: str) -> Policy:
-    return LEARNED[name](jr.key(3)) if name in LEARNED else RULES[name]
+    return member(learned(name)[0], 0) if name in METHODS else RULES[name]
+
+
+@functools.cache
+def held_to_small_steps(name: str) -> Policy:
+    return member(learn(name, constrained=True)[0], 0)
 
 
 @eqx.filter_jit
@@ -107,15 +118,16 @@ def test_log_probabilities_sum_to_one(name):
     np.testing.assert_allclose(np.exp(scores).sum(1), 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in LEARNED if name != "constrained"])
+@pytest.mark.parametrize("name", METHODS)
 def test_every_level_is_reachable(name):
     scores = np.asarray(weigh(made(name), hours("train").state[:64]))
     assert scores.min() > np.log(1e-12)
 
 
-def test_a_constrained_policy_reaches_what_is_allowed_and_nothing_else():
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_constrained_policy_reaches_what_is_allowed_and_nothing_else(name):
     states = hours("train").state[:64]
-    scores = np.asarray(weigh(made("constrained"), states))
+    scores = np.asarray(weigh(held_to_small_steps(name), states))
     step = np.array(LEVELS)[None] - np.asarray(states)[:, -1, -1:]
     rising = (step >= 0) & (step <= 2)
     assert scores[rising].min() > np.log(1e-12)
@@ -134,13 +146,61 @@ def test_any_finite_state_is_answered(name, state):
     assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_same_key_gives_the_same_policy_and_another_key_another(name):
-    again, other = LEARNED[name](jr.key(3)), LEARNED[name](jr.key(4))
+    again, other = (member(learn(name, keys)[0], 0) for keys in (KEYS, jr.split(jr.key(4), 1)))
     for mine, same in zip(jax.tree.leaves(made(name)), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(mine, same)
     states = hours("train").state[:64]
     assert not np.allclose(weigh(made(name), states), weigh(other, states), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_reports_a_row_per_epoch_and_seed(name):
+    _, curves = learned(name)
+    assert {x.shape[:2] for x in curves.values()} == {(2, 1)}
+    assert all(np.isfinite(x).all() for x in curves.values())
+    if METHODS[name].penalty == "none":
+        assert not np.any(curves.get("penalty", 0.0))
+    else:
+        weight = getattr(recipe_of(name), "penalty_weight")  # noqa: B009
+        np.testing.assert_allclose(curves["penalty"], weight * curves["uncertainty"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_six_trials_of_its_own_numbers(name):
+    recipe = make_recipe(name)
+    trials = [apply_changes(recipe, changes) for changes in METHODS[name].trials]
+    assert trials[0] == recipe
+    assert len(trials) == 6
+    assert all(one not in trials[:place] for place, one in enumerate(trials))
+
+
+class StopLater:
+    """Asks a training to end after some looks."""
+
+    def __init__(self, looks: int):
+        self.left = looks
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stopped_training_goes_on_to_the_same_policy(name, tmp_path):
+    told: list[Epoch] = []
+    with pytest.raises(TrainingStoppedError):
+        learn(name, watch=Watch(told.append, StopLater(1), tmp_path))
+    policies, curves = learn(name, watch=Watch(told.append, folder=tmp_path))
+    for again, once in zip(
+        jax.tree.leaves((policies, curves)), jax.tree.leaves(learned(name)), strict=True
+    ):
+        np.testing.assert_array_equal(again, once)
+    if name != "bc":  # which takes a minute and begins again
+        assert [(one.number, one.updates) for one in told] == [(1, 100), (2, 200)]
+        assert [one.share for one in told] == [0.5, 1.0]
+        assert told[1].info["value"] == curves["value"][1, 0]
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
@@ -150,37 +210,51 @@ def test_compiled_and_not_compiled_agree(name):
     np.testing.assert_allclose(made(name)(state), compiled, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", LEARNED)
-def test_a_saved_policy_is_the_same_policy(name, tmp_path: Path):
-    save_policy(tmp_path / "policy", made(name), name, seed=3)
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_saved_policy_is_the_same_policy(name, constrained, tmp_path: Path):
+    policy = held_to_small_steps(name) if constrained else made(name)
+    save_policy(tmp_path / "policy", policy, name, seed=3)
     loaded, about = load_policy(tmp_path / "policy")
-    assert about.method == name
-    assert about.constrained == (name == "constrained")
+    assert (about.method, about.constrained) == (name, constrained)
     states = hours("train").state[:64]
-    np.testing.assert_array_equal(weigh(loaded, states), weigh(made(name), states))
+    np.testing.assert_array_equal(weigh(loaded, states), weigh(policy, states))
 
 
-def states_of(loop, setting):
+@pytest.mark.parametrize("name", PENALTIES)
+def test_every_penalty_charges_its_weight_times_an_uncertainty(name):
+    weight, states = jnp.asarray(0.3), hours("train").state[:16]
+    penalty = PENALTIES[name](ensemble(), Support(jnp.array([3, 4, 5])), weight)
+    levels = jnp.full(16, 8)
+    charged, uncertain = charge(penalty, states, levels)
+    np.testing.assert_allclose(charged, weight * uncertain, rtol=1e-5)
+    alone = jax.vmap(penalty)(states, levels)
+    np.testing.assert_allclose(alone, charged, rtol=1e-4, atol=1e-6)
+    assert (np.asarray(charged) == 0).all() == (name == "none")
+
+
+def states_of(setting):
     """Before and after one epoch of a loop in pieces."""
-    before = loop.begin(setting, key=jr.key(0))
+    before = setting.begin(key=jr.key(0))
     kept = jax.tree.map(np.array, before.learner)
     training, done = before, 0
-    while done < setting.sizes.every:
-        training, done = loop.advance(training, setting, done, key=jr.key(0))
+    while done < setting.every:
+        training, done = setting.advance(training, done, key=jr.key(0))
     return kept, training.learner
 
 
 def settings_of(name: str):
     train, select = hours("train"), hours("select")
     if name == "svr":
-        behavior = made("bc")
-        return svr, svr.prepare(train, select, behavior, REGULARIZED)  # pyright: ignore[reportArgumentType]
-    return model_based, model_based.prepare(train, ensemble(), Unpenalized(), ONE_EPOCH)
+        behavior, _ = train_bc(train, select, CLONING, key=jr.key(3))
+        return svr.prepare(train, select, behavior, REGULARIZED)
+    one_epoch = dataclasses.replace(POCKET, updates=200)
+    return model_based.prepare(train, ensemble(), Unpenalized(), one_epoch)
 
 
 @pytest.mark.parametrize("name", ["svr", "mbpo"])
 def test_both_critics_move_and_their_targets_lag(name):
-    before, after = states_of(*settings_of(name))
+    before, after = states_of(settings_of(name))
     for old, new in zip(before.networks.weights, after.networks.weights, strict=True):
         moved = np.abs(np.asarray(new) - old).max((1, 2))
         assert moved.shape == (3,)
@@ -201,15 +275,7 @@ def test_the_constraint_changes_nothing_but_forbidden_levels():
     np.testing.assert_allclose(np.nanmax(odds, axis=1), np.nanmin(odds, axis=1), atol=1e-4)
 
 
-# What everybody learns from, and whatever refuses it; nothing is fitted.
-LEARNERS: dict[str, Callable] = {
-    "bc": lambda rows: train_bc(rows, hours("select"), CLONING, key=jr.key(0)),
-    "svr": lambda rows: train_svr(rows, hours("select"), REGULARIZED, key=jr.key(0)),
-    "model-based": lambda rows: model_based.prepare(rows, MoreIsBetter(), Unpenalized(), ONE_EPOCH),
-}
-
-
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", [x for x in METHODS if x != "expert"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -225,13 +291,13 @@ def test_unusable_records_are_refused(name, change, message):
     if not change:
         rows = jax.tree.map(lambda x: x[:0], rows)
     with pytest.raises(ValueError, match=message):
-        LEARNERS[name](rows)
+        learn(name, rows=rows)
 
 
 @pytest.mark.parametrize("name", ["svr", "mbpo"])
 def test_no_key_is_used_twice(name):
-    loop, setting = settings_of(name)
+    setting = settings_of(name)
     with jax.debug_key_reuse(True):
-        training = loop.begin(setting, key=jr.key(0))
-        _, done = loop.advance(training, setting, 0, key=jr.key(0))
+        training = setting.begin(key=jr.key(0))
+        _, done = setting.advance(training, 0, key=jr.key(0))
     assert done > 0

@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 
 from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.threshold import RECORDED
 from stepdown.policies.constraint import allowed_levels
 from stepdown.policies.ensemble import fit_ensemble
-from stepdown.policies.imagined import step_rows
-from stepdown.policies.model_based import (
-    ModelBasedConfig,
-    advance,
-    begin,
-    epoch,
-    finish,
-    prepare,
-    train_model_based,
-)
+from stepdown.policies.model_based import ModelBasedConfig, prepare, train_model_based
 from stepdown.policies.penalties import (
     DensityPenalty,
     DisagreementPenalty,
@@ -30,8 +22,8 @@ from stepdown.policies.penalties import (
     Unpenalized,
     charge,
 )
+from stepdown.policies.rows import step_rows
 from stepdown.policies.sac import unpack
-from stepdown.policies.seeds import train_each
 from stepdown.problem.clinical import normalized_reward, shaped_reward
 from stepdown.signals import LEVEL, LEVELS, LVEDP, MAP
 from tests.policies.toys import (
@@ -41,8 +33,10 @@ from tests.policies.toys import (
     ROWS,
     MoreIsBetter,
     Support,
+    epoch,
     make_hours,
     random_states,
+    side_by_side,
 )
 
 
@@ -142,7 +136,9 @@ def test_spread_over_punishes_noise_and_density_does_not(noisy):
     """The paper's central argument: the better level is noisy, but well known (Sec. 4.2)."""
     records, ensemble = noisy
     select = noisy_records(4, "select")
-    guardian, _ = fit_guardian(records, select, DensityConfig(), RECORDED, key=jr.key(0))
+    guardian, _ = fit_guardian(
+        records, select, DensityConfig(DENSITIES["kde"]), RECORDED, key=jr.key(0)
+    )
     mopo = SpreadPenalty(ensemble, jnp.asarray(2.0))
     cormpo = DensityPenalty(guardian, jnp.asarray(2.0))
     by_spread, _ = train_model_based(records, ensemble, mopo, POCKET, key=jr.key(3))
@@ -166,7 +162,8 @@ def test_disagreement_is_small_where_both_levels_are_known(noisy):
 
 def test_a_seed_alone_equals_the_seed_in_the_batch(hours, bold):
     keys = jnp.stack([jr.key(5), jr.key(1)])
-    both, info = train_model_based(hours, MoreIsBetter(), Unpenalized(), POCKET, key=keys)
+    setting = prepare(hours, MoreIsBetter(), Unpenalized(), POCKET)
+    both, info = side_by_side(setting, keys)  # as on a GPU
     second = jax.tree.map(lambda x: x[1], both)
     states = hours.state[:50]
     np.testing.assert_allclose(
@@ -177,10 +174,8 @@ def test_a_seed_alone_equals_the_seed_in_the_batch(hours, bold):
 
 
 def test_seeds_in_turn_are_exactly_the_seeds_alone(hours, bold):
-    def train(key):
-        return train_model_based(hours, MoreIsBetter(), Unpenalized(), POCKET, key=key)
-
-    one, info = train_each(train, jnp.stack([jr.key(1)]))
+    keys = jnp.stack([jr.key(1)])
+    one, info = train_model_based(hours, MoreIsBetter(), Unpenalized(), POCKET, key=keys)
     for row, alone in zip(jax.tree.leaves(one), jax.tree.leaves(bold[0]), strict=True):
         np.testing.assert_array_equal(row[0], alone)
     np.testing.assert_array_equal(info["value"][:, 0], bold[1]["value"])
@@ -189,12 +184,12 @@ def test_seeds_in_turn_are_exactly_the_seeds_alone(hours, bold):
 def test_a_training_goes_on_bitwise_from_a_saved_state(hours, bold):
     """The state as plain arrays on the host, put back in the middle of an epoch."""
     setting = prepare(hours, MoreIsBetter(), Unpenalized(), POCKET)
-    training, done = begin(setting, key=jr.key(1)), 0
+    training, done = setting.begin(key=jr.key(1)), 0
     while done < POCKET.updates:
-        training, done = advance(training, setting, done, key=jr.key(1))
+        training, done = setting.advance(training, done, key=jr.key(1))
         saved = jax.tree.map(np.array, training)
         training = jax.tree.map(jnp.asarray, saved)
-    policy = finish(training, setting)
+    policy = setting.finish(training)
     for again, once in zip(jax.tree.leaves(policy), jax.tree.leaves(bold[0]), strict=True):
         np.testing.assert_array_equal(again, once)
 
@@ -203,8 +198,8 @@ def test_a_training_goes_on_bitwise_from_a_saved_state(hours, bold):
 def test_a_training_keeps_its_types_so_that_it_compiles_once(hours, key):
     """A type that changes on the way, even from weak to strong, compiles every program again."""
     setting = prepare(hours, MoreIsBetter(), Unpenalized(), POCKET)
-    before = [jax.typeof(leaf) for leaf in jax.tree.leaves(begin(setting, key=key))]
-    later, _, _ = epoch(begin(setting, key=key), setting, 0, key=key)
+    before = [jax.typeof(leaf) for leaf in jax.tree.leaves(setting.begin(key=key))]
+    later, _ = epoch(setting, setting.begin(key=key), 0, key)
     assert [jax.typeof(leaf) for leaf in jax.tree.leaves(later)] == before
 
 
@@ -212,7 +207,8 @@ def test_the_pool_holds_recorded_rows_and_then_imagined_ones(hours):
     """Recorded rows have their shaped reward and no charge, imagined ones are charged."""
     config = dataclasses.replace(POCKET, jump_weight=0.4, weaning_weight=0.3)
     setting = prepare(hours, MoreIsBetter(), careful(1.0), config)
-    training, done, info = epoch(begin(setting, key=jr.key(1)), setting, 0, key=jr.key(1))
+    training, done = epoch(setting, setting.begin(key=jr.key(1)), 0, jr.key(1))
+    info = training.tally
     pool = unpack(training.pool)
     rows, rollout = len(hours.level), config.rollouts.rows
     wanted = jax.vmap(lambda s, a, t: shaped_reward(s, a, t, jump_weight=0.4, weaning_weight=0.3))(
@@ -230,9 +226,9 @@ def test_the_pool_holds_recorded_rows_and_then_imagined_ones(hours):
 def test_the_ring_forgets_the_oldest_rollout(hours):
     """With room for two rollouts, the third takes the place of the first."""
     setting = prepare(hours, MoreIsBetter(), careful(1.0), POCKET)
-    training, done, pools = begin(setting, key=jr.key(1)), 0, []
+    training, done, pools = setting.begin(key=jr.key(1)), 0, []
     while done < POCKET.updates:
-        training, done, _ = epoch(training, setting, done, key=jr.key(1))
+        training, done = epoch(setting, training, done, jr.key(1))
         pools.append(
             np.array(training.pool[len(hours.level) :]).reshape(2, POCKET.rollouts.rows, -1)
         )
@@ -251,8 +247,7 @@ def test_the_expert_learns_without_recorded_rows(hours):
 
 
 def test_a_constrained_policy_takes_small_steps_in_training_and_use(hours):
-    rollouts = dataclasses.replace(POCKET.rollouts, constrained=True)
-    config = dataclasses.replace(POCKET, rollouts=rollouts)
+    config = dataclasses.replace(POCKET, constrained=True)
     policy, _ = train_model_based(hours, MoreIsBetter(), Unpenalized(), config, key=jr.key(1))
     states = hours.state[:60]
     chance = np.exp(jax.vmap(policy)(states))

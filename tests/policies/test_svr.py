@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from stepdown.policies.bc import BCConfig
+from stepdown.policies.bc import BCConfig, train_bc
+from stepdown.policies.learning import split_seeds
 from stepdown.policies.networks import LearnedPolicy, Network, feature_count, make_network
 from stepdown.policies.sac import Batch, SACConfig, begin_learner, make_rates, update
 from stepdown.policies.svr import SupportTerm, SVRConfig, prepare, train_svr
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, LEVELS, MAP
 from stepdown.training import FitConfig
-from tests.policies.toys import ROWS, make_hours, random_states
+from tests.policies.toys import ROWS, make_hours, random_states, side_by_side
 
 STATES, DISCOUNT, TEMPERATURE, WORST = 4, 0.7, 0.2, -3.0
 CONFIG = SACConfig(discount=DISCOUNT, learning_rate=3e-3, target_rate=0.05, temperature=TEMPERATURE)
@@ -135,7 +136,10 @@ def test_svr_stays_in_the_records_and_takes_the_best_of_them(parts):
 def test_seeds_side_by_side_are_the_seeds_alone(parts):
     config = dataclasses.replace(POCKET, updates=200, report_every=100)
     keys = jnp.stack([jr.key(1), jr.key(0)])
-    both, info = train_svr(parts[0], parts[1], config, key=keys)
+    k_behavior, k_train = split_seeds(keys)
+    behavior, _ = train_bc(parts[0], parts[1], config.behavior, key=k_behavior)
+    setting = prepare(parts[0], parts[1], behavior, config)
+    both, info = side_by_side(setting, k_train)  # as on a GPU
     alone, curve = train_svr(parts[0], parts[1], config, key=keys[1])
     second = jax.tree.map(lambda x: x[1], both)
     states = parts[0].state[:60]

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.handover import Transitions
 from stepdown.policies.ensemble import EnsembleConfig
-from stepdown.policies.imagined import RolloutConfig
 from stepdown.policies.model_based import ModelBasedConfig
+from stepdown.policies.rows import RolloutConfig
 from stepdown.policies.sac import SACConfig
 from stepdown.problem.clinical import normalized_reward
 from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY
@@ -89,3 +89,22 @@ class Support(eqx.Module):
 
     def __call__(self, state: Float[Array, "steps 13"], level: Int[Array, ""], /):
         return jnp.where(jnp.any(self.levels == level), -1.0, 5.0)
+
+
+def epoch(setting, training, done: int, key):
+    """The rest of an epoch of a loop in pieces."""
+    training, done = setting.advance(training, done, key=key)
+    while done % setting.every:
+        training, done = setting.advance(training, done, key=key)
+    return training, done
+
+
+def side_by_side(setting, keys):
+    """All seeds in one program, as a GPU trains them: the policies and the curves."""
+    training, done, curves = setting.begin(key=keys), 0, []
+    while done < setting.updates:
+        training, done = epoch(setting, training, done, keys)
+        curves.append(jax.tree.map(np.asarray, training.tally))
+    return setting.finish(training), {
+        x: np.stack([c[x] for c in curves]) for c in curves for x in c
+    }

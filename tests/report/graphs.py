@@ -10,10 +10,10 @@ import jax.random as jr
 import numpy as np
 import onnxruntime
 
-from stepdown.guardian.conditional import Conditional
+from stepdown.guardian.density import Conditional
 from stepdown.guardian.flow import FlowDensity, RealNVP, Whitening
 from stepdown.guardian.kde import KdeConfig, fit_kde
-from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.pump import load_profile
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network

@@ -14,7 +14,7 @@ from stepdown.guardian.fit import KIND, load_guardian
 from stepdown.guardian.threshold import log_densities
 from stepdown.problem.hours import make_transitions
 from stepdown.report.guardians import scores_to_text, trials_to_text
-from stepdown.report.parts import read_parts
+from stepdown.records.fitted_on import read_parts
 
 PNG = b"\x89PNG"
 

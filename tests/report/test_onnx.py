@@ -18,7 +18,7 @@ from stepdown.guardian.fit import DensityConfig, save_guardian
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED, log_densities
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.policies.checkpoints import save_policy
+from stepdown.policies.saved import save_policy
 from stepdown.policies.constraint import Constrained, allowed_levels, masked
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler

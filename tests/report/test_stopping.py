@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from stepdown.report.stopping import StoppedError, stoppable
+from stepdown.experiment.stopping import StoppedError, stoppable
 
 BUSY = """
 import sys, time
-from stepdown.report.stopping import stoppable
+from stepdown.experiment.stopping import stoppable
 with stoppable("saved.", patience=0.3):
     print("ready", flush=True)
     time.sleep(60)  # Python goes back to it after the signal, as to a compiled program

@@ -20,10 +20,10 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
 from stepdown.evaluation.policy_search import make_rule
-from stepdown.policies.checkpoints import load_policy
+from stepdown.policies.saved import load_policy
 from stepdown.problem.export import read_d4rl, write_d4rl
 from stepdown.problem.hours import make_transitions
-from stepdown.report.parts import read_note, read_parts
+from stepdown.records.fitted_on import read_note, read_parts
 from stepdown.report.training import KIND, STARTS
 from stepdown.twin.fit import load_twin
 

@@ -13,7 +13,7 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
-from stepdown.report.parts import read_note, read_parts
+from stepdown.records.fitted_on import read_note, read_parts
 from stepdown.report.twin_figures import draw_examples, pick_changes
 from stepdown.twin.fit import TwinConfig, fit_twin, load_twin, save_twin
 

@@ -10,17 +10,19 @@ import pytest
 
 from stepdown.training import FitConfig, member, stack
 from stepdown.twin.calibrated import Calibrated, Member, expect, moved
-from stepdown.twin.fit import fit_twin, load_twin, save_twin
+from stepdown.twin.fit import fit_twin, save_twin
+from stepdown.twin.twins import load_twin
 from tests.twin.toys import MEAN, SD, SELECT, SIGNALS, STEPS, TRAIN, pocket, toy_hours
 
 CONFIG = pocket("best")
-SMALL = CONFIG.calibrated
+SMALL = CONFIG.sizes
+WIDE = dataclasses.replace(CONFIG, sizes=dataclasses.replace(SMALL, errors=1024))
 
 
 @pytest.fixture(scope="module")
 def fitted():
     many = toy_hours(1024, "select", 11)  # a band of errors needs many of them
-    return fit_twin(TRAIN, many, dataclasses.replace(CONFIG, errors=1024), key=jr.key(0))
+    return fit_twin(TRAIN, many, WIDE, key=jr.key(0))
 
 
 def z_scores(states):
@@ -113,7 +115,7 @@ def test_a_small_group_draws_from_all():
     rows = np.flatnonzero(upward)[:64]  # no hour in which the level was lowered
     few = jax.tree.map(lambda x: x[rows], SELECT)
     config = dataclasses.replace(
-        CONFIG, calibrated=dataclasses.replace(SMALL, fit=FitConfig(epochs=1, batch=512))
+        CONFIG, sizes=dataclasses.replace(SMALL, fit=FitConfig(epochs=1, batch=512))
     )
     network = fit_twin(TRAIN, few, config, key=jr.key(0))[0].network
     assert isinstance(network, Calibrated)
@@ -122,10 +124,9 @@ def test_a_small_group_draws_from_all():
 
 
 def test_saved_and_loaded_it_forecasts_the_same(fitted, tmp_path):
-    saved = dataclasses.replace(CONFIG, errors=1024)
-    save_twin(tmp_path / "best", fitted[0], saved)
+    save_twin(tmp_path / "best", fitted[0], WIDE)
     loaded, config = load_twin(tmp_path / "best")
-    assert config == saved
+    assert config == WIDE
     state, level = TRAIN.state[3], jnp.asarray(4)
     ours, theirs = (t(state, level, key=jr.key(1)) for t in (fitted[0], loaded))
     assert np.array_equal(ours, theirs)

@@ -8,37 +8,44 @@ import numpy as np
 from stepdown.handover import Role, Transitions
 from stepdown.signals import LEVEL
 from stepdown.training import FitConfig
-from stepdown.twin.baselines import MLPConfig, ProcessConfig
+from stepdown.twin.baselines import MLPConfig, PersistenceConfig, ProcessConfig
 from stepdown.twin.calibrated import CalibratedConfig
-from stepdown.twin.fit import Model, TwinConfig
+from stepdown.twin.fit import TwinConfig
 from stepdown.twin.recurrent import LegendreConfig, StateSpaceConfig
 from stepdown.twin.transformer import TransformerConfig
+from stepdown.twin.twins import TWINS
 
 STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
 MEAN = np.array([80, 38_000, 500, 3, 50, 15, 80, 100, 65, 35, 50, 1.5])
 SD = np.array([10, 4000, 120, 0.6, 12, 4, 12, 12, 8, 9, 10, 0.4])
 RESPONSE = np.linspace(-0.3, 0.3, SIGNALS)  # z-scores per level
 
-POCKET = TwinConfig(
-    errors=256,
-    transformer=TransformerConfig(width=16, heads=2, layers=1, feedforward=32, decoder=64),
-    mlp=MLPConfig(hidden=(64, 32, 32)),
-    process=ProcessConfig(latent=8, hidden=32),
-    legendre=LegendreConfig(memory=8, hidden=32),
-    state_space=StateSpaceConfig(state=16, hidden=32),
-    calibrated=CalibratedConfig(
+_TRANSFORMER = TransformerConfig(width=16, heads=2, layers=1, feedforward=32, decoder=64)
+ERRORS = 256
+POCKETS = {  # sizes for tests; a kind that is not named here is tested in its small size
+    "tdt": _TRANSFORMER,
+    "rotary": dataclasses.replace(_TRANSFORMER, positions="rotary"),
+    "mlp": MLPConfig(hidden=(64, 32, 32)),
+    "np": ProcessConfig(latent=8, hidden=32),
+    "clmu": LegendreConfig(memory=8, hidden=32),
+    "ssm": StateSpaceConfig(state=16, hidden=32),
+    "persistence": PersistenceConfig(errors=ERRORS),
+    "best": CalibratedConfig(
         members=2,
         width=32,
         depth=1,
+        errors=ERRORS,
         fit=FitConfig(epochs=25, batch=32, learning_rate=1e-2, decay=True),
     ),
-    fit=FitConfig(epochs=12, batch=32, learning_rate=3e-3),
-)
-MODELS: tuple[Model, ...] = ("tdt", "rotary", "mlp", "np", "clmu", "ssm", "persistence", "best")
+}
+MODELS = tuple(TWINS)
 
 
-def pocket(model: Model, **changes) -> TwinConfig:
-    return dataclasses.replace(POCKET, model=model, **changes)
+def pocket(model: str, **changes) -> TwinConfig:
+    kind = TWINS[model]
+    sizes = POCKETS.get(model, kind.small)
+    quick = FitConfig(epochs=12, batch=32, learning_rate=3e-3)
+    return dataclasses.replace(TwinConfig(kind, sizes, fit=quick), **changes)
 
 
 def toy_hours(rows: int, role: Role, seed: int) -> Transitions:

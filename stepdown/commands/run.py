@@ -1,0 +1,212 @@
+"""`stepdown run` and `stepdown judge`: every job of a preset, then tables, figures and one page.
+
+Jobs are kept beside the results, in OUT.jobs, so that a stopped or changed run makes only what is
+missing. The results themselves appear at once and whole.
+"""
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from stepdown.artifacts import (
+    CONFIG,
+    MANIFEST,
+    Content,
+    check_folder,
+    provenance,
+    require_free,
+    to_json,
+    write_folder,
+)
+from stepdown.experiment.jobs import Desk, Job, alone, in_order, jobs_of
+from stepdown.experiment.patients import ImportPatients
+from stepdown.experiment.plan import Plan, make_evidence, make_plan
+from stepdown.experiment.presets import PRESETS, ExperimentConfig, RunPreset, sizes_of
+from stepdown.experiment.processes import run_somewhere
+from stepdown.experiment.progress import Terminal
+from stepdown.experiment.publish import REPORT, RESULTS, publish
+from stepdown.experiment.sources import digest_of
+from stepdown.experiment.stopping import stoppable
+from stepdown.policies.learning import TrainingStoppedError
+from stepdown.records.files import KIND as COHORT
+
+KIND = "run"
+HINT = "stopped; what is finished is kept. Start the same command again to go on."
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Run the whole journey of the paper, from patients to a report."""
+
+    preset: Positional[RunPreset]  # size of the run
+    out: Path  # folder for the results; OUT.jobs beside it keeps what they are made of
+    from_cohort: Path | None = None  # imported recordings instead of simulated patients
+    ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
+    workers: int = 1  # processes of this machine that make jobs side by side
+    search: bool = True  # search first where the preset does; else train as its methods say
+
+    @property
+    def sizes(self) -> ExperimentConfig:
+        """What is asked for."""
+        return sizes_of(self.preset, search=self.search)
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """Add evidence beyond the twin to a finished run."""
+
+    run: Positional[Path]  # folder of `stepdown run`, with its RUN.jobs beside it
+    ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
+    workers: int = 1  # processes of this machine that make jobs side by side
+
+
+def run(config: RunConfig) -> int:
+    """Run a preset, or go on with it, or show the finished run that the folder already holds.
+
+    The exit code is 143 after SIGTERM and 130 after an interrupt, both while a policy learns.
+    """
+    plans = plans_of(config)
+    jobs = in_order([job for plan in plans for job in plan.jobs])
+    fingerprint = fingerprint_of(config.preset, jobs)
+    if _found(config) != fingerprint:
+        with _at_work(config.out) as (desk, ended):
+            try:
+                run_somewhere(jobs, desk, config.ray, config.workers)
+            except TrainingStoppedError:
+                return ended()
+            put_in_place(config, plans, desk, fingerprint)
+    show(config.out)
+    return 0
+
+
+def judge(config: JudgeConfig) -> int:
+    """Judge a run by the records alone, by a second twin, by the truth and by the bound.
+
+    What was judged before is not judged again; a stopped call goes on where it was.
+    """
+    asked = _asked(config.run)
+    plans = plans_of(asked)
+    jobs = in_order([job for plan in plans for job in plan.jobs])
+    more = [job for plan in plans for job in make_evidence(plan).by_kind.values()]
+    if not more:
+        raise ValueError(
+            f"{config.run}: expected policies learned from recorded hours in our setting, got "
+            "none. Choose a preset with data 'recorded' and setting 'ours'."
+        )
+    with _at_work(config.run) as (desk, _):
+        _require_done([job for job in jobs if not desk.is_done(job)], len(jobs), asked)
+        run_somewhere(more, desk, config.ray, config.workers)
+        put_in_place(asked, plans, desk, fingerprint_of(asked.preset, jobs))
+    show(config.run)
+    return 0
+
+
+@contextmanager
+def _at_work(out: Path) -> Iterator:
+    """The jobs of a run, and what to do when somebody ends it while a policy learns."""
+    with stoppable(HINT) as stop, alone(jobs_of(out), Terminal(), stop.asked) as desk:
+
+        def ended() -> int:
+            sys.stderr.write(f"\nstepdown: {HINT}\n")
+            return stop.code
+
+        yield desk, ended
+
+
+def show(out: Path) -> None:
+    """Print the short results of a finished run and where its page is."""
+    sys.stdout.write((out / RESULTS).read_text(encoding="utf-8"))
+    sys.stdout.write(f"\nReport: {out / REPORT}\n")
+
+
+def plans_of(config: RunConfig) -> list[Plan]:
+    """The jobs of every cohort of the run."""
+    sizes = config.sizes
+    imported = None if config.from_cohort is None else _imported(config.from_cohort)
+    choices = sizes.cohorts if imported is None else sizes.cohorts[:1]
+    return [make_plan(sizes, choice, imported) for choice in choices]
+
+
+def put_in_place(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: str) -> None:
+    """Put the results in place of older ones of the same preset, all at once."""
+    out = config.out.resolve()
+    new, old = out.with_name(f"{out.name}.new"), out.with_name(f"{out.name}.old")
+    for rest in (new, old):  # of a publication that was stopped
+        shutil.rmtree(rest, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        content: dict[str, Content] = {CONFIG: to_json({"preset": config.preset})}
+        content |= publish(config.sizes, plans, desk, Path(folder))
+        about = provenance(config=config) | {"fingerprint": fingerprint, "preset": config.preset}
+        write_folder(new, content, kind=KIND, about=about)
+    if out.exists():
+        out.rename(old)
+    new.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _found(config: RunConfig) -> str | None:
+    """The fingerprint of the finished run in the folder; another preset there is refused."""
+    if not (config.out / MANIFEST).is_file():
+        require_free(config.out)
+        return None
+    about = check_folder(config.out, KIND)["about"]
+    if about["preset"] != config.preset:
+        raise FileExistsError(
+            f"expected a new folder or a run of {config.preset}, got {config.out}, which exists; "
+            "choose another one or remove it first."
+        )
+    return about["fingerprint"]
+
+
+def _imported(path: Path) -> ImportPatients:
+    if path.is_dir():
+        return ImportPatients(path, check_folder(path, COHORT)["sha256"])
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"--from-cohort: expected a folder of stepdown import, got {path}, which is missing."
+        )
+    raise ValueError(
+        f"--from-cohort: expected a folder of stepdown import, got the file {path}. "
+        "Import it first: stepdown import FILE --out DIR."
+    )
+
+
+def fingerprint_of(preset: RunPreset, jobs: list[Job]) -> str:
+    """Everything that the results depend on, the sources of the report included."""
+    known = [preset, digest_of([publish.__module__]), *(job.fingerprint for job in jobs)]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def _asked(run: Path) -> RunConfig:
+    """What a finished run was asked for."""
+    if not (run / MANIFEST).is_file():
+        raise FileNotFoundError(
+            f"{run}: expected the folder of a finished stepdown run, got none. "
+            "Run it first: stepdown run PRESET --out DIR."
+        )
+    about = check_folder(run, KIND)["about"]
+    if about["preset"] not in PRESETS:
+        raise ValueError(f"{run}: expected a preset out of {', '.join(PRESETS)}, got another.")
+    asked = about["config"]
+    recorded = asked.get("from_cohort")
+    own = None if recorded is None else Path(recorded)
+    return RunConfig(about["preset"], run, own, search=asked.get("search", True))
+
+
+def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
+    """Refuse to train anything: a run may have taken hours on another machine."""
+    searched = "" if asked.search else " --no-search"
+    if missing:
+        raise ValueError(
+            f"{asked.out}: expected a finished run of this version, got {len(missing)} of {count} "
+            f"jobs that are missing or older, such as {missing[0].name}. Renew it first: "
+            f"stepdown run {asked.preset} --out {asked.out}{searched}."
+        )

@@ -1,0 +1,102 @@
+"""`stepdown simulate`: a cohort in a folder, with its truth, a card and a picture.
+
+Everything is checked before the long work starts, and the folder appears complete or not at all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax.random as jr
+
+from stepdown.artifacts import Content, require_free
+from stepdown.experiment.cohort_folder import write_cohort
+from stepdown.experiment.progress import progress
+from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.faults import FaultConfig, corrupt
+from stepdown.patients.population import PresetName
+from stepdown.patients.waveforms import simulate_waveforms
+from stepdown.records import files
+
+MINUTES = {"10min": 10.0, "5min": 5.0, "30s": 0.5}
+@dataclass(frozen=True)
+class SimulateConfig:
+    """Simulate a cohort of pump patients and write it to a folder."""
+
+    out: Path  # new folder for the cohort
+    patients: int = 379  # number of stays
+    seed: int = 7  # same seed, same cohort
+    preset: PresetName = "guarded"  # how dangerous low support is
+    profile: str = "cp"  # pump profile
+    hours: float | None = None  # length of every stay; by default each has its own
+    every: Literal["10min", "5min", "30s"] = "10min"  # time between samples
+    waveforms: int = 0  # stays that are also recorded at 25 Hz
+    faults: bool = False  # add labelled recording faults
+
+
+def simulate(config: SimulateConfig) -> None:
+    """Write a simulated cohort."""
+    recipe = _checked(config)
+    require_free(config.out)
+    k_cohort, k_faults, k_waves = jr.split(jr.key(config.seed), 3)
+    with progress("simulating patients") as watch:
+        clean, latents = simulate_cohort(recipe, key=k_cohort, watch=watch)
+    cohort, faults = clean, ()
+    if config.faults:
+        cohort, faults = corrupt(clean, FaultConfig(), key=k_faults)
+    extra: dict[str, Content] = {}
+    if config.faults:
+        extra[files.FAULTS] = files.to_parquet(files.fault_table(faults))
+    world = world_of(recipe)
+    for row in range(config.waveforms):
+        name = f"waveforms/{cohort.patient[row]}.parquet"
+        # Recorded when its turn to be written comes: one stay at 25 Hz has millions of samples.
+        extra[name] = _recorder(clean, latents, world, row, jr.fold_in(k_waves, row))
+    words = _extras(config, len(faults))
+    write_cohort(config.out, (cohort, latents), recipe, config.seed, extra=extra, words=words)
+
+
+def _checked(config: SimulateConfig) -> CohortConfig:
+    """The cohort to simulate, or a sentence about what is wrong."""
+    if config.patients < 1:
+        raise ValueError(f"--patients: expected at least 1, got {config.patients}.")
+    if not 0 <= config.waveforms <= config.patients:
+        raise ValueError(
+            f"--waveforms: expected 0 to {config.patients}, the number of patients, "
+            f"got {config.waveforms}."
+        )
+    if not 0 <= config.seed < 2**32:
+        raise ValueError(f"--seed: expected 0 to {2**32 - 1}, got {config.seed}.")
+    recipe = CohortConfig(
+        patients=config.patients,
+        preset=config.preset,
+        profile=config.profile,
+        hours=config.hours,
+        minutes=MINUTES[config.every],
+    )
+    world_of(recipe)  # refuses an unknown profile
+    return recipe
+
+
+def _extras(config: SimulateConfig, faults: int) -> list[str]:
+    sentences = []
+    if config.waveforms:
+        sentences.append(
+            f"`waveforms/`: the first stays ({config.waveforms}) at 25 Hz: `second`, "
+            "`placement` in mmHg, `speed` in rpm, motor `current` in mA."
+        )
+    if config.faults:
+        sentences.append(
+            f"`faults.parquet`: {faults:,} recording faults that were added on purpose, by "
+            "patient, first and last sample, signal and kind."
+        )
+    return sentences
+
+
+def _recorder(cohort, latents, world, row: int, key) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        wave = simulate_waveforms(cohort, latents, world, row, key=key)
+        files.to_parquet(files.waveform_table(wave.recording))(file)
+
+    return write

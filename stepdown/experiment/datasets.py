@@ -1,0 +1,109 @@
+"""Jobs of what policies learn from: recorded hours, an expert's synthetic ones, and the ensemble."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from stepdown.artifacts import Content
+from stepdown.experiment.jobs import Desk, Job, arrays_and_info, saved
+from stepdown.experiment.patients import read_hours
+from stepdown.experiment.readers import read_policies, read_twin
+from stepdown.handover import DataName, Role, Transitions
+from stepdown.policies.datasets import DatasetConfig, add_noise, make_noiseless
+from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, fit_ensemble, save_ensemble
+from stepdown.problem.scaling import fit_scaler
+from stepdown.training import member
+
+KEY = 0  # of every fit; each splits it for its own ends
+STORED = ("state", "level", "reward", "unshaped", "last", "patient", "next_state")
+
+
+@dataclass(frozen=True)
+class ImagineHours:
+    """What the expert did in the twin, from train and from select patients; noise comes later."""
+
+    patients: Job
+    twin: Job
+    expert: Job
+    config: DatasetConfig
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """The hours by role."""
+        hours, world = read_hours(desk, self.patients), read_twin(desk, self.twin)
+        policy = member(read_policies(desk, self.expert), 0)
+        made = [
+            make_noiseless(policy, world, part, self.config, key=key)
+            for part, key in zip((hours.train, hours.select), jr.split(jr.key(KEY)), strict=True)
+        ]
+        return store_hours(*made)
+
+
+@dataclass(frozen=True)
+class ReadDataset:
+    """Hours of a data set of `stepdown export`: train.hdf5 with its neighbors, or a Minari folder."""
+
+    path: Path
+    digest: str  # of its hours
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """The hours by role."""
+        from stepdown.export.datasets import read_dataset  # needs h5py
+
+        return store_hours(*read_dataset(self.path))
+
+
+def store_hours(*parts: Transitions) -> dict[str, Content]:
+    """Hours as a job keeps them, each name after the role of its patients."""
+    arrays = {f"{part.role}.{name}": getattr(part, name) for part in parts for name in STORED}
+    return arrays_and_info(arrays, {"roles": [part.role for part in parts]})
+
+
+def _restored(arrays: dict[str, np.ndarray], role: Role) -> Transitions:
+    part = {name: jnp.asarray(arrays[f"{role}.{name}"]) for name in STORED}
+    never = jnp.zeros(len(part["level"]), bool)
+    return Transitions(**part, changed=never, filled=never, role=role)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the hours of a data set come from."""
+
+    data: DataName
+    patients: Job | None  # None: a data set that does not tell whose hours it holds
+    stored: Job | None = None  # hours of a job; None: the patients' recorded ones
+    config: DatasetConfig = DatasetConfig()
+
+    def hours(self, desk: Desk) -> tuple[Transitions, Transitions]:
+        """The hours to learn from and to choose by."""
+        if self.stored is None:
+            assert self.patients is not None
+            recorded = read_hours(desk, self.patients)
+            return recorded.train, recorded.select
+        arrays = desk.arrays(self.stored)
+        train, select = (_restored(arrays, role) for role in ("train", "select"))
+        if self.data != "noisy" or self.patients is None:
+            return train, select
+        scaler = fit_scaler(read_hours(desk, self.patients).train)
+        k_train, k_select = jr.split(jr.key(KEY))
+        noisy = add_noise(train, scaler, self.config, key=k_train)
+        return noisy, add_noise(select, scaler, self.config, key=k_select)
+
+
+@dataclass(frozen=True)
+class FitEnsemble:
+    """The dynamics that policies learn in."""
+
+    source: Source
+    config: EnsembleConfig
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """The ensemble and its curves."""
+        hours, _ = self.source.hours(desk)
+        with desk.teller.progress(f"fitting the ensemble of {self.source.data} hours") as watch:
+            ensemble, info = fit_ensemble(hours, self.config, key=jr.key(KEY), watch=watch)
+        return arrays_and_info(info, {}) | saved(
+            lambda path: save_ensemble(path, ensemble, self.config, seed=KEY), ENSEMBLE
+        )

@@ -1,0 +1,150 @@
+"""Jobs of judging: every training, the rules and the clinicians, in the twin and in the truth."""
+
+import functools
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax.random as jr
+import numpy as np
+
+from stepdown.artifacts import Content
+from stepdown.evaluation.judging import (
+    Judged,
+    Moments,
+    arrays_to_judged,
+    draw_judged_starts,
+    draw_moments,
+    judge_in_patients,
+    judge_in_twin,
+    judge_look_ahead,
+    judge_plans,
+    judge_team,
+    judged_to_arrays,
+    latents_of,
+    moments_of,
+)
+from stepdown.experiment.jobs import Desk, Job, arrays_and_info
+from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
+from stepdown.experiment.readers import read_policies, read_twin
+from stepdown.handover import Policy
+from stepdown.patients.cohort import simulate_cohort
+from stepdown.patients.episodes import Starts
+from stepdown.patients.population import World
+from stepdown.policies.rules import RULES
+
+TEAM, LOOK_AHEAD = "clinicians", "look-ahead"
+FRESH_SEED = 70_000  # added to the seed of a cohort, for patients that nobody has seen
+KEY = 1
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where policies are judged: in a twin and, of simulated patients, in the truth."""
+
+    patients: Job
+    twin: Job
+    episodes: int  # per seed and judge
+    fresh: int = 0  # patients simulated anew to judge by
+    seed: int = 0  # of the cohort
+    sampled: bool = False  # draw levels instead of taking the most probable
+
+    def starts(self, desk: Desk) -> dict[str, tuple[Starts, World]]:
+        """Where episodes begin, by judge: in test patients and in fresh ones; none if imported."""
+        return _draw_starts(desk.path, self)
+
+    def moments(self, desk: Desk) -> Moments:
+        """The same starts for the twin; of recordings, hours with six recorded ones ahead."""
+        if (starts := self.starts(desk).get("patients")) is not None:
+            return moments_of(starts[0], key=jr.key(KEY))
+        return draw_moments(read_hours(desk, self.patients).test, self.episodes, key=jr.key(KEY))[0]
+
+    def judge(self, desk: Desk, policies: Policy) -> dict[str, np.ndarray]:
+        """One policy, or one per seed, before every judge."""
+        moments, twin = self.moments(desk), read_twin(desk, self.twin)
+        judged = judge_in_twin(policies, twin, moments, sampled=self.sampled)
+        arrays = judged_to_arrays("twin", judged)
+        for judge, (starts, world) in self.starts(desk).items():
+            found = judge_in_patients(policies, starts, world, sampled=self.sampled)
+            arrays |= judged_to_arrays(judge, found)
+        return arrays
+
+
+@functools.lru_cache(maxsize=2)  # a job knows what it depends on
+def _draw_starts(path: Path, bench: Bench) -> dict[str, tuple[Starts, World]]:
+    desk = Desk(path)
+    with on_cpu():
+        whole = read_truth(desk, bench.patients)
+        if whole is None:
+            return {}
+        test = read_parts(desk, bench.patients)[2]
+        drawn = {"patients": (test, latents_of(whole.latents, whole.cohort, test))}
+        if bench.fresh:
+            recipe = replace(whole.config, patients=bench.fresh)
+            drawn["fresh"] = simulate_cohort(recipe, key=jr.key(FRESH_SEED + bench.seed))
+        return {
+            judge: (draw_judged_starts(*both, bench.episodes, key=jr.key(KEY)), whole.world)
+            for judge, both in drawn.items()
+        }
+
+
+@dataclass(frozen=True)
+class JudgePolicies:
+    """The policies of one training before all judges."""
+
+    bench: Bench
+    trained: Job
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """What every judge has seen."""
+        return arrays_and_info(self.bench.judge(desk, read_policies(desk, self.trained)), {})
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training and its judging."""
+
+    train: Job
+    judge: Job
+
+
+@dataclass(frozen=True)
+class JudgeRules:
+    """What needs no learning: rules, the clinicians themselves and the look-ahead."""
+
+    bench: Bench
+    rules: tuple[str, ...]
+    look_ahead: bool  # judge the ceiling, too
+
+    def make(self, desk: Desk) -> dict[str, Content]:
+        """What every judge has seen, by rule and judge."""
+        bench, arrays, plans = self.bench, {}, None
+        for name in self.rules:
+            found = bench.judge(desk, RULES[name])
+            arrays |= {f"{name}/{key}": values for key, values in found.items()}
+        moments = bench.moments(desk)
+        for judge, (starts, world) in bench.starts(desk).items():
+            with on_cpu():
+                team = judge_team(starts, world)
+                arrays |= judged_to_arrays(f"{TEAM}/{judge}", team)
+                if self.look_ahead:
+                    best = judge_look_ahead(starts, world)
+                    arrays |= judged_to_arrays(f"{LOOK_AHEAD}/{judge}", best)
+            if judge == "patients":
+                plans = np.asarray(team.level[0, :, 1:], np.int32)
+        if plans is None:  # recordings: what was set in the six hours after each start
+            test = read_hours(desk, bench.patients).test
+            moments, plans = draw_moments(test, bench.episodes, key=jr.key(KEY))
+        in_twin = judge_plans(plans, read_twin(desk, bench.twin), moments)
+        return arrays_and_info(arrays | judged_to_arrays(f"{TEAM}/twin", in_twin), {})
+
+
+def read_judged(desk: Desk, job: Job) -> dict[str, Judged]:
+    """What a judging job found, by judge, or by rule and judge."""
+    return arrays_to_judged(desk.arrays(job))
+
+
+def read_ruled(desk: Desk, job: Job, judge: str, rules: tuple[str, ...]) -> dict[str, Judged]:
+    """What one judge found about some rules and the clinicians; unknown ones are left out."""
+    known = read_judged(desk, job)
+    named = {name: f"{name}/{judge}" for name in (TEAM, *rules)}
+    return {name: known[place] for name, place in named.items() if place in known}
