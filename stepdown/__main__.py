@@ -21,12 +21,14 @@ import tyro
 
 from stepdown import __version__
 from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
+from stepdown.commands.doctor import DoctorConfig, doctor
+from stepdown.commands.import_recordings import ImportCommand, import_recordings
+from stepdown.commands.score import ScoreConfig, score
 from stepdown.experiment.judge import JudgeConfig, judge
 from stepdown.experiment.presets import RunPreset
 from stepdown.experiment.run import RunConfig, run
 from stepdown.experiment.simulate import SimulateConfig, simulate
-from stepdown.records.limits import RecordingError
-from stepdown.report.checkup import DoctorConfig, doctor
+from stepdown.records.readers import RecordingError
 from stepdown.report.exported import ExportConfig, export
 from stepdown.report.guardians import (
     GuardianFitConfig,
@@ -36,9 +38,7 @@ from stepdown.report.guardians import (
     score_guardians,
     search,
 )
-from stepdown.report.imported import ImportCommand, import_recordings
 from stepdown.report.recipes import Method
-from stepdown.report.scores import ScoreConfig, score
 from stepdown.report.searching import SearchConfig, search_policies
 from stepdown.report.training import TrainConfig, train
 from stepdown.report.twins import TwinFitConfig, TwinScoreConfig, fit_and_save, score_twins

@@ -13,11 +13,10 @@ from typing import Any
 from stepdown.patients.pump import PumpProfile, load_profile
 from stepdown.records.doctor import examine
 from stepdown.records.findings import SCHEMA, Finding, needs_action, to_machine, to_words
-from stepdown.records.intake import own_columns, read_traces, recordings
 from stepdown.records.mapping import Columns, MappingError, read_mapping
 from stepdown.records.proposal import Proposal, propose_mapping
 from stepdown.records.readers import column_names, read_batches
-from stepdown.records.trace import Trace
+from stepdown.records.stays import Trace, own_columns, read_traces, recordings
 from stepdown.report.doctor_page import PLOTTED, doctor_page, worst_first
 
 NEEDS_ACTION = 1  # exit code

@@ -19,11 +19,10 @@ from stepdown.artifacts import (
 )
 from stepdown.handover import Cohort
 from stepdown.records import files
-from stepdown.records.blocks import CleaningConfig
-from stepdown.records.cleaning import LogRow
+from stepdown.records.cleaning import CleaningConfig, LogRow
 from stepdown.records.importer import ImportConfig, import_cohort
-from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import Columns, read_mapping
+from stepdown.records.readers import RecordingError
 from stepdown.report.progress import progress
 from stepdown.signals import SIGNALS
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from stepdown.patients.sensors import Recording
-from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import parse_mapping
-from stepdown.records.samples import read_stays
+from stepdown.records.readers import RecordingError
+from stepdown.records.stays import read_stays
 from tests.records.recordings import WAVES, WFDB_WAVES, write_waveform
 
 

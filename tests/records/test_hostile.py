@@ -13,10 +13,8 @@ import pytest
 
 from stepdown.__main__ import main
 from stepdown.patients.sensors import Recording
-from stepdown.records.limits import RecordingError
-from stepdown.records.readers import column_names, list_recordings, read_table
-from tests.records.recordings import WAVES, write_waveform
-from tests.records.test_importer import command, mapping_file
+from stepdown.records.readers import RecordingError, column_names, list_recordings, read_table
+from tests.records.recordings import WAVES, import_words, mapping_file, write_waveform
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,7 +169,7 @@ def test_the_command_answers_65_and_writes_nothing(stay, tmp_path, capsys):
     path = stay("stay.parquet")
     path.write_bytes(path.read_bytes()[:-100])
     before = sorted(tmp_path.iterdir())
-    assert main(command(tmp_path, path)) == 65
+    assert main(import_words(tmp_path, path)) == 65
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "expected a readable Parquet file" in printed.err
