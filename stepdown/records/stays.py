@@ -236,7 +236,7 @@ def _read_dates(
 
     `doubled` says what is made of an hour that comes twice in autumn.
     """
-    stamp = pl.col(cells.name)
+    stamp = pl.col("t")
     if isinstance(cells.dtype, pl.Datetime):
         aware = cells.dtype.time_zone is not None
         stamp = stamp if aware else _local(stamp, zone, doubled)
@@ -248,8 +248,8 @@ def _read_dates(
         ]
         plain = [text.str.to_datetime(form, strict=False, time_unit="us") for form in _FORMATS]
         stamp = pl.coalesce(*zoned, *(_local(one, zone, doubled) for one in plain))
-    micro = cells.to_frame().select(stamp.dt.epoch("us")).to_series()
-    return micro.cast(pl.Float64).fill_null(np.nan).to_numpy() / 1e6
+    micro = cells.to_frame("t").with_columns(t=stamp.dt.epoch("us").cast(pl.Float64))["t"]
+    return micro.fill_null(np.nan).to_numpy() / 1e6
 
 
 def _local(stamp: pl.Expr, zone: str | None, doubled: Literal["earliest", "null"]) -> pl.Expr:

@@ -160,6 +160,17 @@ def test_a_dash_says_that_nothing_was_measured_in_any_column(tmp_path):
     assert [row for row in log if row.what == "cells"] == []
 
 
+def test_dates_of_no_zone_are_refused_in_words(tmp_path):
+    dates = pl.from_epoch(pl.Series(1_714_557_600 + 600 * np.arange(36)))
+    mapping = VALUES | {"time": {"column": "date", "unit": "ISO-8601"}}
+    value_table().with_columns(date=dates).write_parquet(tmp_path / "naive.parquet")
+    with pytest.raises(RecordingError, match="with a zone, or a zone in the mapping, got 36 rows"):
+        import_cohort(tmp_path / "naive.parquet", parse_mapping(mapping))
+    mapping["time"] = mapping["time"] | {"zone": "Europe/Berlin"}
+    cohort, _ = import_cohort(tmp_path / "naive.parquet", parse_mapping(mapping))
+    assert cohort.seen.sum() == 36
+
+
 def test_a_recording_may_have_brackets_in_its_name(tmp_path):
     """As browsers name a second copy; polars would look for a pattern."""
     value_table().write_parquet(tmp_path / "stay [1].parquet")
