@@ -16,50 +16,26 @@ from stepdown.patients.pump import load_profile
 from stepdown.patients.sensors import ARTIFACTS
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records.doctor import examine
-from stepdown.records.findings import Finding
-from stepdown.records.mapping import QUANTITIES, UNITS
-from stepdown.records.seeded import Fault, flat, is_found, value_faults, waveform_faults
-from stepdown.records.suspicion import can_be_told, suspect_units
-from stepdown.records.trace import OUR_UNITS, Line, Trace
+from stepdown.records.mapping import can_be_told
+from stepdown.records.stays import Trace
 from stepdown.signals import NAMES
+from tests.records.seeded import (
+    Fault,
+    alarms,
+    count_contradicted,
+    count_found,
+    flat,
+    pieces_of,
+    traces_of,
+    unit_pairs,
+    value_faults,
+    waveform_faults,
+)
 
 PROFILE = load_profile("cp")
 STEPS = np.asarray(PROFILE.speed, float)
 # Digits of a usual export; speed to the hundred.
 DIGITS = (1, 100, 1, 0.1, 1, 1, 1, 1, 1, 1, 1, 0.01)
-FACTS = ("D07", "D15", "D16")  # said of clean stays too, because they are so
-
-
-def traces_of(cohort) -> list[Trace]:
-    """The stays of a cohort, in our units."""
-    traces = []
-    for row, patient in enumerate(cohort.patient):
-        seen = np.asarray(cohort.seen)[row]
-        values = np.asarray(cohort.signals)[row][seen].astype(float)
-        lines = {n: Line(values[:, i], OUR_UNITS[n]) for i, n in enumerate(NAMES)}
-        level = Line(np.asarray(cohort.level)[row][seen].astype(float), None)
-        second = 60 * cohort.minutes * np.flatnonzero(seen)
-        traces.append(Trace(patient, second, lines, level, 1.7e9))
-    return traces
-
-
-def waves_of(
-    cohort, latents, world, patients: int, seconds: float
-) -> list[tuple[Trace, np.ndarray]]:
-    """Pieces of recorded stays at 25 Hz, each with its artifacts."""
-    pieces = []
-    for row in range(patients):
-        wave = simulate_waveforms(cohort, latents, world, row, key=jr.key(row))
-        size, r = round(25 * seconds), wave.recording
-        for start in range(0, len(r.second) - size + 1, size):
-            part = slice(start, start + size)
-            channels = {"placement": r.placement, "speed": r.speed, "current": r.current}
-            lines = {n: Line(x[part].astype(float), OUR_UNITS[n]) for n, x in channels.items()}
-            second = r.second[part] - r.second[start]
-            pieces.append(
-                (Trace(f"{row}-{start}", second, lines, kind="waveforms"), wave.artifact[part])
-            )
-    return pieces
 
 
 def rounded(trace: Trace) -> Trace:
@@ -72,55 +48,15 @@ def rounded(trace: Trace) -> Trace:
     return replace(trace, lines=lines)
 
 
-def alarms(findings: tuple[Finding, ...]) -> set[str]:
-    """Codes that a clean stay should not have: faults, and anything that asks for a look."""
-    return {
-        f.code
-        for f in findings
-        if f.severity != "note" or f.code not in ("D01", "D02", "D12", *FACTS)
-    }
-
-
 def false_alarms(traces: list[Trace]) -> tuple[int, Counter[str]]:
     """Stays with any alarm, and stays by code."""
     found = [alarms(examine(trace, PROFILE)) for trace in traces]
     return sum(map(bool, found)), Counter(code for codes in found for code in codes)
 
 
-def detected(traces: list[Trace], fault: Fault, draws: int, seed: int) -> int:
-    """How many of so many faults at random places are found."""
-    rng = np.random.default_rng(seed)
-    hits = 0
-    for _ in range(draws):
-        damaged, expected = fault(traces[int(rng.integers(len(traces)))], rng)
-        hits += is_found(examine(damaged, PROFILE), expected)
-    return hits
-
-
-def contradicted(
-    traces: list[Trace], draws: int, seed: int
-) -> dict[tuple[str, str, str], list[int]]:
-    """Found and tried for every signal, true unit and declared unit."""
-    rng = np.random.default_rng(seed)
-    pairs = [
-        (name, true, declared)
-        for name in NAMES
-        for true, (what, _) in UNITS.items()
-        for declared, (other, _) in UNITS.items()
-        if what == other == QUANTITIES[name] and true != declared
-    ]
-    counts = {pair: [0, 0] for pair in pairs}
-    for draw in range(draws):
-        name, true, declared = pairs[draw % len(pairs)]
-        trace = traces[int(rng.integers(len(traces)))]
-        values = trace.lines[name].values / UNITS[true][1]
-        lines = {**trace.lines, name: Line(values, declared)}
-        order = np.arange(len(trace.second))
-        found = suspect_units(replace(trace, lines=lines), trace.second, order)
-        count = counts[name, true, declared]
-        count[0] += any(f.signal == name and true in f.likely_units for f in found)
-        count[1] += 1
-    return counts
+def found(fault: Fault, traces: list[Trace], draws: int, seed: int = 0) -> str:
+    """How many of so many faults are found, as the last two cells of a row."""
+    return f"{count_found(traces, fault, PROFILE, draws, seed)} | {draws} |"
 
 
 def main() -> None:
@@ -129,22 +65,23 @@ def main() -> None:
     start = time.perf_counter()
     config = CohortConfig(patients=60 if quick else 379, hours=12.0)
     cohort, latents = simulate_cohort(config, key=jr.key(101))
-    traces = traces_of(cohort)
-    waves = waves_of(cohort, latents, world_of(config), 1 if quick else 6, 3600.0)
+    traces, waves, world = traces_of(cohort), [], world_of(config)
+    for row in range(1 if quick else 6):
+        wave = simulate_waveforms(cohort, latents, world, row, key=jr.key(row))
+        waves += pieces_of(wave, 3600.0, name=str(row))
     draws, few = (40, 10) if quick else (500, 100)
     print("| fault | recording | found | of |\n|---|---|--:|--:|")
     for seed, (name, fault) in enumerate(value_faults(STEPS).items()):
-        print(f"| {name} | values, 10 min | {detected(traces, fault, draws, seed)} | {draws} |")
+        print(f"| {name} | values, 10 min | {found(fault, traces, draws, seed)}")
     coarse = [rounded(trace) for trace in traces]
     for words, fault in {
         "30 min to 3 h": flat(1800.0, 10800.0),
         "3 to 6 h": flat(10800.0, 21600.0),
     }.items():
-        hits = detected(coarse, fault, draws, 0)
-        print(f"| I2 flat line, {words} | values, rounded | {hits} | {draws} |")
+        print(f"| I2 flat line, {words} | values, rounded | {found(fault, coarse, draws)}")
     stays = [trace for trace, _ in waves]
     for seed, (name, fault) in enumerate(waveform_faults(STEPS).items()):
-        print(f"| {name} | waveform, 25 Hz | {detected(stays, fault, few, seed)} | {few} |")
+        print(f"| {name} | waveform, 25 Hz | {found(fault, stays, few, seed)}")
     print("\n| clean stays | false alarms | of | by code |\n|---|--:|--:|---|")
     clean = {"values, 10 min": traces, "values, rounded": coarse}
     clean |= {"waveform, 25 Hz, 1 h each": stays}
@@ -152,7 +89,7 @@ def main() -> None:
         count, codes = false_alarms(some)
         words = ", ".join(f"{code} {number}" for code, number in codes.items()) or "none"
         print(f"| {name} | {count} | {len(some)} | {words} |")
-    told = contradicted(traces, 1000 if quick else 16_000, 0)
+    told = count_contradicted(traces, unit_pairs(), 1000 if quick else 16_000, 0)
     print("\n| signal | written in | declared | told | found | of |\n|---|---|---|---|--:|--:|")
     for pair, (hits, tried) in told.items():
         word = "always" if can_be_told(*pair) else "not always"

@@ -21,7 +21,7 @@ from typing import Any
 
 from stepdown import __version__
 
-WRONG_INPUT, UNREADABLE, INTERRUPTED = 2, 65, 130
+WRONG_INPUT, INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def _describe(error: Exception) -> str:
 
 
 def _code(error: Exception) -> int:
-    """A recording that cannot be read has its own code; the error says so itself."""
+    """Wrong input, unless the error knows better: a recording that cannot be read does."""
     return getattr(error, "exit_code", WRONG_INPUT)
 
 

@@ -7,8 +7,7 @@ without a unit is refused, and so is one whose values fit another known unit and
 import numpy as np
 from jaxtyping import Bool, Float
 
-from stepdown.records.mapping import QUANTITIES, UNITS
-from stepdown.records.suspicion import BY_SIZE, TYPICAL
+from stepdown.records.mapping import BY_SIZE, QUANTITIES, TYPICAL, UNITS
 from stepdown.signals import DBP, NAMES, PULSATILITY, SBP, SIGNALS
 
 _UCUM = {

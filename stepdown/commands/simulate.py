@@ -20,6 +20,8 @@ from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records import files
 
 MINUTES = {"10min": 10.0, "5min": 5.0, "30s": 0.5}
+
+
 @dataclass(frozen=True)
 class SimulateConfig:
     """Simulate a cohort of pump patients and write it to a folder."""

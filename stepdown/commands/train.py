@@ -23,7 +23,6 @@ from stepdown.artifacts import (
     MANIFEST,
     Content,
     check_folder,
-    config_to_dict,
     provenance,
     require_free,
     to_json,
@@ -69,7 +68,12 @@ if TYPE_CHECKING:
 else:
     MethodName = Literal[(*METHODS, *SHORT)]
 Size = Literal["full", "pocket"]
-KIND, SETTINGS, SUMMARY, TRIALS = "trained policies", "settings.json", "summary.json", "trials.jsonl"
+KIND, SETTINGS, SUMMARY, TRIALS = (
+    "trained policies",
+    "settings.json",
+    "summary.json",
+    "trials.jsonl",
+)
 
 
 @dataclass(frozen=True)

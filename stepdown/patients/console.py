@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepdown.patients.pump import PumpProfile
+from stepdown.patients.pump import PumpProfile, level_of_speed
 from stepdown.patients.sensors import Recording
 from stepdown.patients.ventricle import Beats, read_ventricle
 from stepdown.signals import HIGHEST, LOWEST, SIGNALS
@@ -23,7 +23,6 @@ FASTEST = 50.0  # Hz; faster recordings are averaged down to between 50 and 100
 BRIDGE = 0.12  # s; a longer gap spoils its beat
 WINDOW = 2.0  # s, holds at least one beat down to 40 /min
 OPEN_LINE = 235.0  # mmHg; a line open to the flush bag reads more
-SPEED_TOLERANCE = 0.02  # of a profile's step
 CURRENT_AS_PRESSURE = 0.25  # mmHg per mA, near the slope of head over current at P6
 FEWEST_BEATS = 12
 LEAST_VALID = 0.3  # share of a block's samples; with less, nothing is reported
@@ -163,9 +162,7 @@ def _levels(grid: _Grid, profile: PumpProfile, given):
     speed = grid.speed.reshape(-1, grid.size)
     with np.errstate(invalid="ignore"):
         mean = np.where(np.isfinite(speed), speed, 0).sum(1) / np.isfinite(speed).sum(1)
-        gap = np.abs(mean[:, None] / profile.speed - 1)
-        on_step = gap.min(1) <= SPEED_TOLERANCE
-    held = np.where(on_step, gap.argmin(1) + 1, 0)  # 0: unknown
+    held = np.maximum(level_of_speed(profile, mean) - LOWEST + 1, 0)  # 0: unknown or off
     counts = np.bincount(block * 9 + held, minlength=grid.blocks * 9).reshape(-1, 9)
     turned = np.bincount(block, np.isfinite(mean), grid.blocks)
     best = counts[:, 1:].argmax(1)

@@ -12,11 +12,15 @@ from importlib import resources
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepdown.signals import LEVELS, LOWEST
 
 BACKFLOW = 0.35  # share of the linear continuation that flows back beyond shut-off
+STANDING = 1000.0  # rpm; a pump that turns more slowly is off
+SPEED_TOLERANCE = 0.02  # of a level's speed
+OFF, UNKNOWN = 0, -1  # what a speed says that is no level's
 
 
 class PumpProfile(eqx.Module):
@@ -59,6 +63,23 @@ def load_profile(name: str) -> PumpProfile:
 def relative_speed(profile: PumpProfile, level: Int[Array, ""]) -> Float[Array, ""]:
     """Speed of a level as a share of the reference."""
     return profile.speed[level - LOWEST] / profile.reference_speed
+
+
+def level_of_speed(
+    profile: PumpProfile, speed: Float[np.ndarray, "*n"] | float, tolerance: float = SPEED_TOLERANCE
+) -> Int[np.ndarray, "*n"]:
+    """The level whose speed each speed in rpm is; OFF where the pump stands, otherwise UNKNOWN.
+
+    A speed between two levels belongs to neither; where both are within the tolerance (two levels
+    of a small pump are 2 % apart) it is the nearer one's. The limit itself still counts.
+    """
+    steps, speed = np.asarray(profile.speed, float), np.asarray(speed, float)
+    middles = 2 / (1 / steps[1:] + 1 / steps[:-1])  # as far from both, relative to each
+    place = np.searchsorted(middles, speed)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(speed / steps[place] - 1) <= tolerance * (1 + 1e-9)
+        level = np.where(near, place + LOWEST, UNKNOWN)
+        return np.where(speed < STANDING, OFF, level)
 
 
 def pump_flow(

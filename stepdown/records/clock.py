@@ -3,15 +3,15 @@
 Stamps are read in file order, so that a clock that was set back shows. Nothing is repaired.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepdown.patients.console import BRIDGE
 from stepdown.records.findings import Finding, Severity, at, counted
-from stepdown.records.trace import Trace
+from stepdown.records.stays import Trace
 from stepdown.signals import SAMPLE_MINUTES
 
-BRIDGE = 0.12  # s; a shorter loss of samples at 25 Hz spoils no beat
 WAVEFORM_INTERVAL = 1 / 24  # s; faster is a waveform
 FAR = 100 * 86400.0  # s; no stay is that long
 DRIFT = (5e-4, 2e-2)  # relative; less is fine, more is another rate
@@ -30,7 +30,8 @@ class Clock:
 
     interval: float  # s between two samples; 0 where it cannot be told
     order: np.ndarray  # rows by time, without those that have no usable time
-    findings: tuple[Finding, ...]
+    second: np.ndarray  # of the rows in this order, s since the first stamp
+    findings: tuple[Finding, ...] = ()
 
     @property
     def longest(self) -> float:
@@ -42,27 +43,24 @@ def read_clock(trace: Trace) -> Clock:
     """Interval, order and everything odd about the stamps."""
     usable, far = _usable(trace.second)
     found = [_far(trace, far)] if far.any() else []
-    second = trace.second[usable]
+    second = trace.second[usable]  # in file order
     steps = np.diff(second)
     forward = steps[steps > 0]
     order = np.flatnonzero(usable)
     if np.any(steps < 0):
         order = order[np.argsort(second, kind="stable")]
+    clock = Clock(0.0, order, trace.second[order])
     if not len(forward):
         sentence = f"{len(second)} usable stamps, so the rate cannot be told."
-        found.append(_finding(trace, "D01", "action", (), len(second), sentence))
-        return Clock(0.0, order, tuple(found))
+        found.append(Finding("D01", "action", trace.patient, "time", (), len(second), sentence))
+        return replace(clock, findings=tuple(found))
     usual = float(np.median(forward))
     near = forward[(forward > 0.5 * usual) & (forward < 1.5 * usual)]
-    clock = Clock(float(near.mean()), order, ())
+    clock = replace(clock, interval=float(near.mean()))
     found += [_rate(trace, clock, near), *_backwards(trace, second, steps)]
     found += _off_grid(trace, clock, second, steps, near)
     found += [*_duplicates(trace, clock), *_gaps(trace, clock), *_calendar(trace)]
-    return Clock(clock.interval, order, tuple(found))
-
-
-def _finding(trace: Trace, code: str, severity: Severity, where, count, sentence: str):
-    return Finding(code, severity, trace.patient, "time", tuple(where), int(count), sentence)
+    return replace(clock, findings=tuple(found))
 
 
 def _usable(second: np.ndarray):
@@ -78,7 +76,8 @@ def _far(trace: Trace, far: np.ndarray) -> Finding:
     odd = trace.second[far]
     away = abs(float(odd[0]) - float(np.nanmedian(trace.second)))
     sentence = f"{counted(int(far.sum()), 'stamp')} {at(away)} away from the others."
-    return _finding(trace, "D03", "action", [(float(odd[0]), float(odd[0]))], far.sum(), sentence)
+    where = ((float(odd[0]), float(odd[0])),)
+    return Finding("D03", "action", trace.patient, "time", where, int(far.sum()), sentence)
 
 
 def _rate(trace: Trace, clock: Clock, near: np.ndarray) -> Finding:
@@ -94,9 +93,9 @@ def _rate(trace: Trace, clock: Clock, near: np.ndarray) -> Finding:
         words += f", {100 * abs(off):.2f} % off {_every(usual)}: a drifting clock?"
     elif np.mean(np.abs(near / np.median(near) - 1) > 0.1) > 0.1:
         severity, words = "check", f"{words} on average, at irregular times"
-    ends = trace.second[clock.order[[0, -1]]]
-    span = (float(ends[0]), float(ends[1]))
-    return _finding(trace, "D01", severity, [span], len(clock.order), f"One sample {words}.")
+    where = ((float(clock.second[0]), float(clock.second[-1])),)
+    sentence = f"One sample {words}."
+    return Finding("D01", severity, trace.patient, "time", where, len(clock.order), sentence)
 
 
 def _every(interval: float) -> str:
@@ -109,12 +108,12 @@ def _backwards(trace: Trace, second, steps) -> list[Finding]:
     back = np.flatnonzero(steps < 0)
     if not len(back):
         return []
-    where = [(float(second[i + 1]), float(second[i])) for i in back]
+    where = tuple((float(second[i + 1]), float(second[i])) for i in back)
     sentence = (
         f"{counted(len(back), 'jump')} back in time; first at {at(where[0][1])}, "
         f"by {at(-float(steps[back[0]]))}."
     )
-    return [_finding(trace, "D03", "action", where, len(back), sentence)]
+    return [Finding("D03", "action", trace.patient, "time", where, len(back), sentence)]
 
 
 def _off_grid(trace: Trace, clock: Clock, second, steps, near) -> list[Finding]:
@@ -126,18 +125,17 @@ def _off_grid(trace: Trace, clock: Clock, second, steps, near) -> list[Finding]:
     odd = (steps > 0.0) & (steps < 1.5 * interval) & (np.abs(steps - interval) > slack)
     if not odd.any() or odd.sum() > 0.1 * len(steps):
         return []
-    where = [(float(second[i]), float(second[i + 1])) for i in np.flatnonzero(odd)]
+    where = tuple((float(second[i]), float(second[i + 1])) for i in np.flatnonzero(odd))
     shift = float(steps[np.argmax(odd)] - interval)
     sentence = (
         f"{counted(int(odd.sum()), 'stamp')} off the regular grid; first at {at(where[0][0])}, by "
     )
     sentence += f"{shift:+.4g} s."
-    return [_finding(trace, "D03", "check", where, odd.sum(), sentence)]
+    return [Finding("D03", "check", trace.patient, "time", where, int(odd.sum()), sentence)]
 
 
 def _duplicates(trace: Trace, clock: Clock) -> list[Finding]:
-    second = trace.second[clock.order]
-    again = np.flatnonzero(np.diff(second) == 0)
+    again = np.flatnonzero(np.diff(clock.second) == 0)
     if not len(again):
         return []
     one, two = clock.order[again], clock.order[again + 1]
@@ -146,25 +144,20 @@ def _duplicates(trace: Trace, clock: Clock) -> list[Finding]:
     same = [np.array_equal(x[one], x[two], equal_nan=True) for x in columns]
     severity: Severity = "check" if all(same) else "action"
     values = "the same values" if all(same) else "different values"
-    where = [(float(second[i]), float(second[i])) for i in again]
+    where = tuple((float(x), float(x)) for x in clock.second[again])
     sentence = f"{counted(len(again), 'stamp')} twice with {values}; first at {at(where[0][0])}."
-    return [_finding(trace, "D04", severity, where, len(again), sentence)]
+    return [Finding("D04", severity, trace.patient, "time", where, len(again), sentence)]
 
 
 def _gaps(trace: Trace, clock: Clock) -> list[Finding]:
     """Pauses between rows that hold any value."""
-    rows = (
-        clock.order[
-            np.any([np.isfinite(x.values) for x in trace.lines.values()], axis=0)[clock.order]
-        ]
-        if trace.lines
-        else clock.order
-    )
-    ends = trace.second[clock.order[[0, -1]]]
-    held = trace.second[rows]
+    held = clock.second
+    if trace.lines:
+        known = [np.isfinite(line.values[clock.order]) for line in trace.lines.values()]
+        held = held[np.any(known, axis=0)]
     # Empty rows at the start or at the end of a file are a gap too.
-    before, after = [ends[0] - clock.interval], [ends[1] + clock.interval]
-    time = np.concatenate([before, held, after])
+    before, after = clock.second[0] - clock.interval, clock.second[-1] + clock.interval
+    time = np.concatenate([[before], held, [after]])
     pause = np.diff(time)
     gap = np.flatnonzero(pause > clock.longest)
     if not len(gap):
@@ -172,17 +165,17 @@ def _gaps(trace: Trace, clock: Clock) -> list[Finding]:
     lost = pause[gap] - clock.interval
     # Six digits: an interval from stamps in milliseconds is not exact.
     severity: Severity = "check" if lost.max() >= LONG_GAP * (1 - 1e-6) else "note"
-    where = [(float(time[i]) + clock.interval, float(time[i + 1]) - clock.interval) for i in gap]
-    where = [(a, max(a, b)) for a, b in where]
+    starts, ends = time[gap] + clock.interval, time[gap + 1] - clock.interval
+    where = tuple((float(a), max(float(a), float(b))) for a, b in zip(starts, ends, strict=True))
     longest = where[int(np.argmax(lost))][0]
     sentence = f"{counted(len(gap), 'gap')}, {at(float(lost.sum()))} in all; the longest begins at "
     sentence += f"{at(longest)} and lasts {at(float(lost.max()))}."
-    found = [_finding(trace, "D02", severity, where, len(gap), sentence)]
+    found = [Finding("D02", severity, trace.patient, "time", where, len(gap), sentence)]
     hour = np.abs(lost - 3600) < max(1.0, 1e-3 * clock.interval)
     if trace.start is not None and hour.any():
-        chosen = [pair for pair, one in zip(where, hour, strict=True) if one]
-        sentence = f"Exactly one hour is missing at {at(chosen[0][0])}: a gap, or summer time."
-        found.append(_finding(trace, "D03", "check", chosen, int(hour.sum()), sentence))
+        where = tuple(pair for pair, one in zip(where, hour, strict=True) if one)
+        sentence = f"Exactly one hour is missing at {at(where[0][0])}: a gap, or summer time."
+        found.append(Finding("D03", "check", trace.patient, "time", where, len(where), sentence))
     return found
 
 
@@ -192,9 +185,9 @@ def _calendar(trace: Trace) -> list[Finding]:
     found = []
     if trace.zoneless:
         sentence = "Dates without a zone: an hour may come twice or not at all."
-        found.append(_finding(trace, "D03", "action", (), 1, sentence))
+        found.append(Finding("D03", "action", trace.patient, "time", (), 1, sentence))
     if not YEARS[0] <= trace.start < YEARS[1]:
         year = int(1970 + trace.start / (365.2425 * 86400))
         sentence = f"The stay begins in {year}: a clock never set, or dates shifted on purpose."
-        found.append(_finding(trace, "D03", "check", (), 1, sentence))
+        found.append(Finding("D03", "check", trace.patient, "time", (), 1, sentence))
     return found

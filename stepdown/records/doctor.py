@@ -1,21 +1,26 @@
 """What is wrong with a recording, in words: a pure look at one stay, nothing is changed.
 
-`examine` asks the clock, the units, the lines, the pump and the hours in this order. Codes and
+`examine` asks the clock, the units, the signals, the pump and the hours in this order. Codes and
 remedies are in `findings.py`, rates of detection and limits in docs/doctor.md.
 """
 
-import jax
 import numpy as np
 
-from stepdown.patients.pump import PumpProfile
+from stepdown.patients.pump import OFF, PumpProfile, level_of_speed
 from stepdown.records.clock import Clock, read_clock
-from stepdown.records.findings import Finding, Severity, by_severity, counted, runs, stretches
-from stepdown.records.lines import ALLOWED_MISSING, examine_lines
-from stepdown.records.suspicion import suspect_units
-from stepdown.records.trace import Trace
+from stepdown.records.findings import (
+    Finding,
+    Severity,
+    by_severity,
+    counted,
+    quoted,
+    runs,
+    stretches,
+)
+from stepdown.records.signal_checks import ALLOWED_MISSING, examine_lines, suspect_units
+from stepdown.records.stays import Trace
 from stepdown.signals import HIGHEST, LEVELS, LOWEST, NAMES, REQUIRED
 
-SPEED_TOLERANCE = 0.02  # of a profile's step
 SUCTION = 0.75  # of what is usual at the level
 SUCTION_WINDOW = 2.0  # s at 25 Hz
 ENOUGH = 0.8  # share of the hours
@@ -25,95 +30,75 @@ def examine(trace: Trace, profile: PumpProfile) -> tuple[Finding, ...]:
     """Everything found in one stay, most serious first."""
     clock = read_clock(trace)
     found = [*clock.findings, *_times(trace)]
-    second = trace.second[clock.order]
-    suspects: list[Finding] = []
-    if len(second):
-        suspects = suspect_units(trace, second, clock.order)
+    suspects = suspect_units(trace, clock)
     names = frozenset(finding.signal for finding in suspects)
-    found += [*suspects, *examine_lines(trace, clock, second, names)]
-    if len(second):
-        steps = np.asarray(jax.tree.map(np.asarray, profile).speed, float)
-        found += _levels(trace, clock, second)
+    found += [*suspects, *examine_lines(trace, clock, names)]
+    if len(clock.order):
+        found += _levels(trace, clock)
         if "speed" not in names:
-            found += _pump(trace, clock, second, steps)
-        found += _suction(trace, clock, second, steps, names)
+            found += _pump(trace, clock, profile)
+        found += _suction(trace, clock, profile, names)
     flat = [finding for finding in found if finding.code in ("D05", "D06")]
-    found.append(_usable_hours(trace, clock, second, flat))
+    found.append(_usable_hours(trace, clock, flat))
     return tuple(by_severity(found))
-
-
-def level_from_speed(speed: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """P-level of a speed in rpm within 2 % of its step of the profile, 0 between the steps."""
-    speed = np.asarray(speed, float)
-    slack = SPEED_TOLERANCE * (1 + 1e-9)  # the limit itself belongs to the step
-    place = np.minimum(np.searchsorted(steps * (1 + slack), speed), len(steps) - 1)
-    with np.errstate(invalid="ignore"):
-        near = np.abs(speed / steps[place] - 1) <= slack
-    return np.where(near, place + LOWEST, 0)
-
-
-def _finding(trace: Trace, code: str, severity: Severity, name: str, *rest) -> Finding:
-    where, count, sentence = rest
-    return Finding(code, severity, trace.patient, name, tuple(where), int(count), sentence)
 
 
 def _times(trace: Trace) -> list[Finding]:
     lost = int(np.sum(~np.isfinite(trace.second)))
     if not lost:
         return []
-    shown = ", ".join(repr(text) for text in trace.unreadable_times[:3]) or "empty cells"
+    shown = quoted(trace.unreadable_times, longest=30) or "empty cells"
     sentence = f"No readable time in {counted(lost, 'row')}, such as {shown}."
-    return [_finding(trace, "D13", "action", "time", (), lost, sentence)]
+    return [Finding("D13", "action", trace.patient, "time", (), lost, sentence)]
 
 
-def _levels(trace: Trace, clock: Clock, second) -> list[Finding]:
+def _levels(trace: Trace, clock: Clock) -> list[Finding]:
     if trace.level is None:
         return []
     level, found = trace.level.values[clock.order], []
     if trace.level.unreadable:
-        examples = ", ".join(repr(text) for text in trace.level.examples[:3])
-        sentence = (
-            f"No level in {counted(len(trace.level.unreadable), 'cell')}, such as {examples}."
-        )
         count = len(trace.level.unreadable)
-        found.append(_finding(trace, "D13", "action", "level", (), count, sentence))
+        sentence = f"No level in {counted(count, 'cell')}, such as {quoted(trace.level.examples)}."
+        found.append(Finding("D13", "action", trace.patient, "level", (), count, sentence))
     with np.errstate(invalid="ignore"):
         odd = np.isfinite(level) & ~np.isin(level, LEVELS)
     if odd.any():
         severity: Severity = "action" if odd.mean() > 0.5 else "check"
         values = ", ".join(f"{x:g}" for x in np.unique(level[odd])[:4])
-        count = counted(int(odd.sum()), "sample")
-        sentence = f"{count} with a level outside {LOWEST} to {HIGHEST}: {values}."
-        where = stretches(odd, second)
-        found.append(_finding(trace, "D17", severity, "level", where, odd.sum(), sentence))
+        count = int(odd.sum())
+        samples = counted(count, "sample")
+        sentence = f"{samples} with a level outside {LOWEST} to {HIGHEST}: {values}."
+        where = stretches(odd, clock.second)
+        found.append(Finding("D17", severity, trace.patient, "level", where, count, sentence))
     return found
 
 
-def _pump(trace: Trace, clock: Clock, second, steps) -> list[Finding]:
+def _pump(trace: Trace, clock: Clock, profile: PumpProfile) -> list[Finding]:
     """Speeds against the steps of the profile, and against the level."""
     if "speed" not in trace.lines:
         return []
     speed = trace.lines["speed"].in_our_unit()[clock.order]
-    read = level_from_speed(speed, steps)
+    read = level_of_speed(profile, speed)
     with np.errstate(invalid="ignore"):
         turning = speed > 0
-    between = turning & (read == 0) & ~_around_changes(read)
+    between = turning & (read <= OFF) & ~_around_changes(read)
     found = []
     if between.any():
         share = between.sum() / turning.sum()
         severity: Severity = "action" if share > 0.5 else "check"
+        count = int(between.sum())
         sentence = (
-            f"{counted(int(between.sum()), 'sample')} ({100 * share:.2g} %) between the steps "
+            f"{counted(count, 'sample')} ({100 * share:.2g} %) between the steps "
             f"of the profile, such as {speed[np.argmax(between)]:,.0f} rpm."
         )
-        where = stretches(between, second)
-        found.append(_finding(trace, "D10", severity, "speed", where, between.sum(), sentence))
+        where = stretches(between, clock.second)
+        found.append(Finding("D10", severity, trace.patient, "speed", where, count, sentence))
     if trace.level is not None:
-        found += _mismatch(trace, read, trace.level.values[clock.order], second)
+        found += _mismatch(trace, clock, read, trace.level.values[clock.order])
     return found
 
 
-def _mismatch(trace: Trace, read, level, second) -> list[Finding]:
+def _mismatch(trace: Trace, clock: Clock, read, level) -> list[Finding]:
     known = np.nan_to_num(level, nan=0.0)
     wrong = (read > 0) & np.isin(known, LEVELS) & (read != known)
     # A sample that holds a change of level may go with either side of it.
@@ -125,8 +110,8 @@ def _mismatch(trace: Trace, read, level, second) -> list[Finding]:
         f"{counted(int(wrong.sum()), 'sample')} at the speed of another level; the first says "
         f"P-{known[first]:g} at the speed of P-{read[first]}."
     )
-    where = stretches(wrong, second)
-    return [_finding(trace, "D09", "action", "level", where, wrong.sum(), sentence)]
+    where = stretches(wrong, clock.second)
+    return [Finding("D09", "action", trace.patient, "level", where, int(wrong.sum()), sentence)]
 
 
 def _shift(values: np.ndarray, by: int) -> np.ndarray:
@@ -139,13 +124,15 @@ def _around_changes(level: np.ndarray) -> np.ndarray:
     return (before != after) & (before > 0) & (after > 0)
 
 
-def _suction(trace: Trace, clock: Clock, second, steps, suspects) -> list[Finding]:
+def _suction(
+    trace: Trace, clock: Clock, profile: PumpProfile, suspects: frozenset[str]
+) -> list[Finding]:
     """Flow, or at 25 Hz motor current, far below the usual at the same level."""
     name = "current" if trace.is_waveform else "flow"
-    if name not in trace.lines or name in suspects | {"speed"} & suspects:
+    if name not in trace.lines or name in suspects:
         return []
     values = trace.lines[name].in_our_unit()[clock.order]
-    level = _any_level(trace, clock, steps)
+    level, second = _any_level(trace, clock, profile), clock.second
     if trace.is_waveform and clock.interval:
         # No window is longer than the record, however small its steps claim to be.
         size = max(round(min(SUCTION_WINDOW / clock.interval, len(values) + 1)), 1)
@@ -166,23 +153,24 @@ def _suction(trace: Trace, clock: Clock, second, steps, suspects) -> list[Findin
         f"{counted(len(where), 'stretch')} with {name} below {100 * SUCTION:.0f} % of what is "
         "usual at their level."
     )
-    return [_finding(trace, "D15", "note", name, where, len(where), sentence)]
+    return [Finding("D15", "note", trace.patient, name, where, len(where), sentence)]
 
 
-def _any_level(trace: Trace, clock: Clock, steps) -> np.ndarray:
-    """The level as declared, or as the speed says; 0 where unknown."""
+def _any_level(trace: Trace, clock: Clock, profile: PumpProfile) -> np.ndarray:
+    """The level as declared, or as the speed says; none where unknown or off."""
     if trace.level is not None:
         return np.nan_to_num(trace.level.values[clock.order], nan=0.0).astype(int)
     if "speed" in trace.lines:
-        return level_from_speed(trace.lines["speed"].in_our_unit()[clock.order], steps)
+        return level_of_speed(profile, trace.lines["speed"].in_our_unit()[clock.order])
     return np.zeros(len(clock.order), int)
 
 
-def _usable_hours(trace: Trace, clock: Clock, second, spoiled: list[Finding]) -> Finding:
+def _usable_hours(trace: Trace, clock: Clock, spoiled: list[Finding]) -> Finding:
     """Whole hours in which every required signal has at most the allowed share missing."""
     names = ("placement",) if trace.is_waveform else tuple(NAMES[i] for i in REQUIRED)
     if {"sbp", "dbp"} <= set(trace.lines) and "pulsatility" not in trace.lines:
         names = (*(n for n in names if n != "pulsatility"), "sbp", "dbp")
+    second = clock.second
     hours = int((second[-1] - second[0] + clock.interval) / 3600 + 1e-6) if len(second) else 0
     usable = np.full(hours, bool(clock.interval))
     for name in names:
@@ -200,5 +188,5 @@ def _usable_hours(trace: Trace, clock: Clock, second, spoiled: list[Finding]) ->
     severity: Severity = "note" if share >= ENOUGH else "check" if share > 0 else "action"
     sentence = f"{usable.sum()} of {hours} whole hours can be used."
     begin = float(second[0]) if len(second) else 0.0
-    where = [(begin + 3600 * int(a), begin + 3600 * int(b + 1)) for a, b in runs(~usable)]
-    return _finding(trace, "D16", severity, "", where, usable.sum(), sentence)
+    where = tuple((begin + 3600 * int(a), begin + 3600 * int(b + 1)) for a, b in runs(~usable))
+    return Finding("D16", severity, trace.patient, "", where, int(usable.sum()), sentence)

@@ -1,9 +1,10 @@
 """Cohorts as files: one Parquet table of seen samples, and the truth behind it, kept apart.
 
-`cohort.parquet` has one row per seen sample; a gap is a missing row. `latents.safetensors` holds
-what no bedside knows. It exists to judge policies: nothing that fits or chooses may read it.
-The same cohort gives the same bytes. Writing goes through `artifacts.write_folder`, reading a
-folder verifies its manifest first.
+`cohort.parquet` has one row per seen sample; a gap is a missing row. Tables that others wrote may
+hold their numbers in any type that means the same: signals are kept in single precision, levels
+are never rounded. `latents.safetensors` holds what no bedside knows. It exists to judge policies:
+nothing that fits or chooses may read it. The same cohort gives the same bytes. Writing goes through
+`artifacts.write_folder`, reading a folder verifies its manifest first.
 """
 
 import json
@@ -90,16 +91,19 @@ def read_cohort(path: Path) -> Cohort:
     if path.is_dir():
         minutes = _saved_minutes(path)
         path = path / COHORT
-    table = _read_table(path)
-    check_table(table, path)
+    table = check_table(_read_table(path), path)
     minutes = _interval(table) if minutes is None else minutes
     return _to_grid(table, minutes, path)
 
 
-def check_table(table: pl.DataFrame, path: Path) -> None:
-    """Refuse a table that is no cohort, or whose numbers cannot be in our units."""
-    _check_columns(table, path)
-    _check_values(table, path)
+def check_table(table: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """The table in our types; refused if it is no cohort or its numbers cannot be in our units."""
+    _check_names(table, path)
+    wide = pl.DataFrame([_widened(table[name], path) for name in COLUMNS])
+    # Others write NaN where a whole number is missing.
+    wide = wide.with_columns(pl.col("level").fill_nan(None))
+    _check_values(wide, path)
+    return wide.cast(pl.Schema(COLUMNS))
 
 
 def latents_to_bytes(latents: Latents) -> bytes:
@@ -131,26 +135,32 @@ def _read_table(path: Path) -> pl.DataFrame:
             f"{path}: expected a cohort folder or a Parquet file, found none; check the path."
         )
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False)
     except pl.exceptions.PolarsError as error:
         raise ArtifactError(
             f"{path}: expected a Parquet table, got something else; export the cohort again."
         ) from error
 
 
-def _check_columns(table: pl.DataFrame, path: Path) -> None:
+def _check_names(table: pl.DataFrame, path: Path) -> None:
     for name in [name for name in COLUMNS if name not in table.columns]:
         raise ArtifactError(f"{path}: expected a column {name!r}, which is missing; add it.")
     for name in [name for name in table.columns if name not in COLUMNS]:
         raise ArtifactError(f"{path}: expected no column {name!r}; rename or remove it.")
-    for name, kind in COLUMNS.items():
-        if table.schema[name] != kind:
-            raise ArtifactError(
-                f"{path}: expected column {name!r} as {kind.__name__}, "
-                f"got {table.schema[name]}; convert it."
-            )
     if table.height == 0:
         raise ArtifactError(f"{path}: expected samples, got an empty table; export it again.")
+
+
+def _widened(column: pl.Series, path: Path) -> pl.Series:
+    """Names as text and numbers in double precision, out of any type that means the same."""
+    kind, given = COLUMNS[column.name], column.dtype
+    named = given.is_integer() or isinstance(given, (pl.String, pl.Categorical, pl.Enum))
+    fits = named if kind == pl.String else given.is_numeric()
+    if not fits and given != pl.Null:
+        raise ArtifactError(
+            f"{path}: expected column {column.name!r} as {kind.__name__}, got {given}; convert it."
+        )
+    return column.cast(pl.String if kind == pl.String else pl.Float64)
 
 
 def _check_values(table: pl.DataFrame, path: Path) -> None:
@@ -168,24 +178,30 @@ def _check_values(table: pl.DataFrame, path: Path) -> None:
     if not np.all((level >= LOWEST) & (level <= HIGHEST)):
         odd = level[(level < LOWEST) | (level > HIGHEST)][0]
         raise ArtifactError(
-            f"{path}: expected levels {LOWEST} to {HIGHEST}, got {odd}; "
+            f"{path}: expected levels {LOWEST} to {HIGHEST}, got {odd:g}; "
             "end the stay before the pump is off."
         )
-    for index in range(len(SIGNALS)):
-        _check_signal(table, index, path)
+    if np.any(level != np.rint(level)):
+        odd = level[level != np.rint(level)][0]
+        raise ArtifactError(
+            f"{path}: expected whole levels, got {odd:g}; write the level that was set, "
+            "none is rounded."
+        )
+    for index, signal in enumerate(SIGNALS):
+        _check_signal(table[signal.name].to_numpy(), index, path)
 
 
-def _check_signal(table: pl.DataFrame, index: int, path: Path) -> None:
+def _check_signal(values: np.ndarray, index: int, path: Path) -> None:
     """Refuse infinite values, and a column whose bulk cannot be in our unit.
 
     The median is asked, not every value: a glitch is for cleaning, a wrong unit is for the author.
     """
     signal = SIGNALS[index]
-    values = table[signal.name].to_numpy()
-    if np.any(np.isinf(values)):
-        raise ArtifactError(
-            f"{path}: expected finite {signal.name!r}, got infinity; leave it empty."
-        )
+    huge = np.abs(values) > np.finfo(np.float32).max  # in the precision that signals are kept in
+    if huge.any():
+        odd = values[huge][0]
+        told = "infinity" if np.isinf(odd) else f"{odd:g}"
+        raise ArtifactError(f"{path}: expected finite {signal.name!r}, got {told}; leave it empty.")
     known = values[~np.isnan(values)]
     if not len(known) and index in REQUIRED:
         raise ArtifactError(

@@ -153,10 +153,6 @@ class Finding:
         """What to do about it."""
         return CODES[self.code].remedy
 
-    def overlaps(self, first: float, last: float) -> bool:
-        """Whether any stretch touches this time."""
-        return any(a <= last and b >= first for a, b in self.where)
-
 
 def runs(mask: np.ndarray) -> np.ndarray:
     """First and last index of every run of true values, one row each."""
@@ -180,6 +176,11 @@ def counted(number: int, word: str) -> str:
     """A number with its noun."""
     plural = f"{word}es" if word.endswith("ch") else f"{word}s"
     return f"{number:,} {word if number == 1 else plural}"
+
+
+def quoted(cells: Sequence[str], longest: int = 20) -> str:
+    """Some unreadable cells, each between quotation marks."""
+    return ", ".join(repr(text[:longest]) for text in cells)
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:

@@ -25,12 +25,10 @@ from stepdown import __version__
 from stepdown.artifacts import ArtifactError, arrays_from_bytes, arrays_to_bytes
 from stepdown.handover import Cohort
 from stepdown.patients.pump import load_profile
-from stepdown.records.blocks import CleaningConfig
-from stepdown.records.cleaning import LogRow, clean_stay
-from stepdown.records.limits import RecordingError
+from stepdown.records.cleaning import CleaningConfig, LogRow, clean_stay
 from stepdown.records.mapping import Columns
-from stepdown.records.readers import companions, list_recordings
-from stepdown.records.samples import PSEUDONYM, read_stays
+from stepdown.records.readers import RecordingError, companions, list_recordings
+from stepdown.records.stays import PSEUDONYM, read_stays
 from stepdown.signals import NAMES, SAMPLE_MINUTES
 
 MOST_LOG_ROWS = 100_000
@@ -51,7 +49,7 @@ class _Stay:
     """One cleaned stay."""
 
     patient: str
-    signals: np.ndarray  # (blocks, 12), float32
+    signals: np.ndarray  # (blocks, signals), float32
     level: np.ndarray  # (blocks,)
     seen: np.ndarray  # (blocks,)
     log: tuple[LogRow, ...]

@@ -2,7 +2,8 @@
 
 A TOML file with the tables `patient`, `time`, `level` and `signals`. `kind` says whether the rows
 are values (a number per signal at any rate down to one in ten minutes) or waveforms (placement
-pressure, motor current and pump speed at 25 Hz or faster). docs/import.md walks through one.
+pressure, motor current and pump speed at 25 Hz or faster). docs/import.md walks through one. The
+known units stand here too, with the medians that tell one of them from another.
 """
 
 import tomllib
@@ -14,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from stepdown.signals import NAMES, REQUIRED
+from stepdown.signals import NAMES, REQUIRED, SIGNALS
 
 Kind = Literal["values", "waveforms"]
 
@@ -49,6 +50,17 @@ QUANTITIES: dict[str, str] = {
     "tau": "duration",
     "ese": "elastance",
 }
+OUR_UNITS = {signal.name: signal.unit for signal in SIGNALS} | {"placement": "mmHg"}
+# Medians of a stay. Where a unit cannot be told from small values, the lower end is wide open: an
+# unloaded heart has a pulsatility of 2 mmHg and an LV pressure around zero.
+TYPICAL: dict[str, tuple[float, float]] = {
+    **{signal.name: signal.soft for signal in SIGNALS},
+    "flow": (0.7, 6.5),
+    "pulsatility": (0.0, 100.0),
+    "ese": (0.15, 6.0),
+    "placement": (30.0, 150.0),
+}
+BY_SIZE = ("map", "speed", "current", "flow", "hr", "sbp", "dbp", "tau", "placement")  # tell units
 TIME_UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}  # to seconds; any origin
 STAMPS = "ISO-8601"
 CHANNELS = ("placement", "current", "speed")  # of a waveform, all required
@@ -87,6 +99,11 @@ class Columns:
         return tuple(dict.fromkeys(name for name in names if name))
 
 
+def units_of(signal: str) -> tuple[str, ...]:
+    """The known units of a signal or channel."""
+    return tuple(unit for unit, (what, _) in UNITS.items() if what == QUANTITIES[signal])
+
+
 def convert(values: np.ndarray, unit: str, signal: str) -> np.ndarray:
     """Values of a declared unit in our unit of the signal, as float64."""
     check_unit(unit, signal, "convert")
@@ -102,7 +119,7 @@ def to_seconds(values: np.ndarray, unit: str) -> np.ndarray:
 
 def check_unit(unit: object, signal: str, where: str) -> None:
     """Refuse an unknown unit, or one that does not measure what the signal is."""
-    fitting = [name for name, (what, _) in UNITS.items() if what == QUANTITIES[signal]]
+    fitting = units_of(signal)
     if not isinstance(unit, str) or unit not in UNITS:
         raise MappingError(
             f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
@@ -113,6 +130,34 @@ def check_unit(unit: object, signal: str, where: str) -> None:
             f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
             f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
         )
+
+
+def likely_units(signal: str, values: np.ndarray) -> tuple[str, ...]:
+    """Known units in which the median of these raw values is a usual one, best first."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return ()
+    median = float(np.median(known))
+    low, high = TYPICAL[signal]
+    inside = [unit for unit in units_of(signal) if low <= median * UNITS[unit][1] <= high]
+    # Our own unit first where several fit: a third more or less is no evidence.
+    return tuple(sorted(inside, key=lambda unit: unit != OUR_UNITS[signal]))
+
+
+def can_be_told(signal: str, true: str, declared: str) -> bool:
+    """Whether a stay's values always tell one unit from the other; docs/doctor.md lists where not.
+
+    Pulsatility needs systolic and diastolic pressure beside it.
+    """
+    if signal == "pulsatility":
+        return True
+    return signal in BY_SIZE and true in other_units(signal, declared)
+
+
+def other_units(name: str, declared: str) -> list[str]:
+    """Known units of the same quantity that differ by more than a third or so."""
+    size = UNITS[declared][1]
+    return [unit for unit in units_of(name) if abs(np.log(UNITS[unit][1] / size)) > np.log(2)]
 
 
 def read_mapping(path: Path) -> Columns:

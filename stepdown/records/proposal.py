@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stepdown.records.intake import read_line, seconds_of
+from stepdown.records.clock import WAVEFORM_INTERVAL
 from stepdown.records.mapping import (
     CHANNELS,
-    QUANTITIES,
+    OUR_UNITS,
     STAMPS,
     UNITS,
     Column,
     Columns,
     MappingError,
+    likely_units,
     parse_mapping,
+    units_of,
 )
-from stepdown.records.suspicion import likely_units
-from stepdown.records.trace import OUR_UNITS
+from stepdown.records.stays import read_line, read_times
 from stepdown.signals import NAMES
 
 # What people call a column; the first that matches wins, so the special stand before the general.
@@ -55,7 +56,6 @@ TIME_WORDS = {
     **{"s": "s", "sec": "s", "second": "s", "seconds": "s"},
     **{"min": "min", "minute": "min", "minutes": "min"},
 }
-WAVEFORM_INTERVAL = 1 / 24  # s
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,7 @@ def _step(frame: pl.DataFrame, time: dict[str, str], rate: float | None) -> floa
     if not time:
         return 1 / rate if rate else 0.0
     columns = Columns("values", (), Column(time["column"], time["unit"]))
-    second, *_ = seconds_of(frame, columns, None)
-    steps = np.diff(second)
+    steps = np.diff(read_times(frame, columns, None).second)
     steps = steps[steps > 0]
     return float(np.median(steps)) if len(steps) else 0.0
 
@@ -143,7 +142,7 @@ def _unit(signal: str, column: str, values: np.ndarray) -> tuple[str, str]:
     likely = likely_units(signal, values)
     inside = re.sub(r"[^a-z0-9/. ]+", " ", column.lower()).split()
     named = [UNIT_WORDS[word] for word in inside if word in UNIT_WORDS]
-    named = [unit for unit in named if UNITS[unit][0] == QUANTITIES[signal]]
+    named = [unit for unit in named if unit in units_of(signal)]
     if named and named[0] in likely:
         return named[0], "by its name, and the values fit"
     if named:

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from stepdown.records.findings import CODES, SEVERITIES, Finding, by_severity, counted
-from stepdown.records.trace import OUR_UNITS, Trace
+from stepdown.records.mapping import OUR_UNITS
+from stepdown.records.stays import Trace
 from stepdown.report.figures import INK, LEVEL_COLOR, MUTED, STYLE
 from stepdown.report.page import Section, make_page
 from stepdown.signals import SIGNALS

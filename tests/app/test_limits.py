@@ -19,7 +19,7 @@ from stepdown.app.limits import (
 from stepdown.app.pumps import level_of_speed, speeds_of
 from stepdown.app.refusals import CODES, refusal
 from stepdown.app.units import factor, resolve, suspect_units, unit_names
-from stepdown.records.suspicion import can_be_told
+from stepdown.records.mapping import can_be_told
 from stepdown.signals import LEVELS, NAMES
 from tests.app.bedsides import MIDDLE, SD
 

@@ -1,5 +1,6 @@
 """Recordings in foreign formats, for the tests of everything that reads them."""
 
+import json
 import warnings
 from pathlib import Path
 
@@ -82,3 +83,21 @@ def value_table(
             "pulsatility": 25 + 3 * wave,
         }
     )
+
+
+def mapping_file(folder: Path, mapping: dict = VALUES) -> Path:
+    """The mapping as TOML; JSON's tables are not, but its strings and numbers are."""
+    lines = [f'kind = "{mapping["kind"]}"']
+    for name in ("patient", "time", "level"):
+        if name in mapping:
+            lines += [f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in mapping[name].items())]
+    for name, entry in mapping["signals"].items():
+        lines += [f"[signals.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in entry.items())]
+    (folder / "mapping.toml").write_text("\n".join(lines))
+    return folder / "mapping.toml"
+
+
+def import_words(folder: Path, source: Path, *more: str) -> list[str]:
+    """The command that imports a recording through the mapping of the folder."""
+    mapping = folder / "mapping.toml"
+    return ["import", str(source), "--columns", str(mapping), "--out", str(folder / "out"), *more]

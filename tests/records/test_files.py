@@ -22,7 +22,7 @@ from stepdown.records.files import (
     read_latents,
     to_parquet,
 )
-from stepdown.signals import SIGNALS, TAU
+from stepdown.signals import ESE, SIGNALS, TAU
 
 CENTER = np.array([sum(signal.soft) / 2 for signal in SIGNALS], np.float32)
 
@@ -32,7 +32,7 @@ def cohort() -> Cohort:
     """Two stays of different length, one with a gap, one without tau."""
     seen = np.arange(20) < np.array([20, 12])[:, None]
     seen[0, 4:7] = False
-    noise = np.random.default_rng(0).normal(1, 0.02, (2, 20, 12)).astype(np.float32)
+    noise = np.random.default_rng(0).normal(1, 0.02, (2, 20, len(SIGNALS))).astype(np.float32)
     signals = np.where(seen[..., None], CENTER * noise, np.nan).astype(np.float32)
     signals[1, :, TAU] = np.nan
     level = np.where(seen, 6, 0).astype(np.int32)
@@ -83,7 +83,13 @@ def change(**columns):
 BROKEN = {
     "expected a column 'hr', which is missing": lambda table: table.drop("hr"),
     "expected no column 'note'": change(note=pl.lit("hello")),
-    "expected column 'level' as Int32, got Float64": change(level=pl.col("level").cast(pl.Float64)),
+    "expected column 'level' as Int32, got String": change(level=pl.col("level").cast(pl.String)),
+    "expected column 'hr' as Float32, got Boolean": change(hr=pl.lit(value=True)),
+    "expected column 'patient' as String, got Float64": change(patient=pl.lit(1.0)),
+    "expected whole levels, got 6.5; write the level that was set": change(level=pl.lit(6.5)),
+    "expected levels 2 to 9, got 1.09951e[+]12": change(level=pl.lit(2**40)),
+    "expected 'level' in every row, 29 lack it": change(level=pl.lit(np.nan)),
+    "expected finite 'flow', got 1e[+]300": change(flow=pl.lit(1e300)),
     "expected samples, got an empty table": lambda table: table.head(0),
     "expected 'level' in every row, 1 lack it": lambda table: table.with_row_index().with_columns(
         level=pl.when(pl.col("index") > 0).then(pl.col("level"))
@@ -103,6 +109,48 @@ BROKEN = {
         minute=pl.when(pl.col("minute") == 90).then(94.0).otherwise(pl.col("minute"))
     ),
 }  # fmt: skip
+
+
+NARROW = {name: pl.UInt16 for name in ("speed", "hr")}
+WIDE = {name: pl.Float64 for name in COLUMNS if name not in ("patient", "level")}
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"level": pl.Int64, **WIDE},  # what pandas writes
+        {"level": pl.UInt8, "minute": pl.UInt16},
+        {"level": pl.Float64},  # whole numbers, which pandas makes floats where one is missing
+        {"level": pl.Decimal(4, 1), "map": pl.Decimal(20, 12), "minute": pl.Float32},
+        {"patient": pl.Categorical, **NARROW},
+    ],
+    ids=lambda types: ", ".join(map(str, types.values()))[:40],
+)
+def test_other_types_that_mean_the_same_are_read(cohort, types, tmp_path):
+    whole = pl.col(*NARROW).round()  # a beat more or less: these become whole numbers
+    table = cohort_table(cohort).with_columns(whole, pl.col("map").round(6))
+    expected = read_cohort(write(table, tmp_path / "ours.parquet"))
+    back = read_cohort(write(table.cast(types), tmp_path / "theirs.parquet"))
+    assert back.patient == expected.patient
+    for name in ("signals", "level", "seen"):
+        one, other = getattr(back, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_patients_may_be_numbers_and_a_signal_may_be_nothing_but_empty(cohort, tmp_path):
+    table = cohort_table(cohort).with_columns(
+        patient=pl.col("patient").replace_strict({"b": 12, "a": 3}), ese=pl.lit(None)
+    )
+    assert (table["patient"].dtype, table["ese"].dtype) == (pl.Int64, pl.Null)
+    back = read_cohort(write(table, tmp_path / "numbers.parquet"))
+    assert back.patient == ("12", "3")
+    assert np.isnan(np.asarray(back.signals)[..., ESE]).all()
+
+
+def test_a_file_may_have_brackets_in_its_name(cohort, tmp_path):
+    """As browsers name a second copy; polars would look for a pattern."""
+    assert read_cohort(write(cohort, tmp_path / "cohort [1].parquet")).patient == cohort.patient
 
 
 @pytest.mark.parametrize("sentence", BROKEN)

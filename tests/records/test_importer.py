@@ -1,6 +1,5 @@
 """Recordings come in as they are: same signals, same order, nothing across a gap or a patient."""
 
-import json
 import multiprocessing
 import time
 
@@ -9,15 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stepdown.__main__ import main
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.console import extract_signals
 from stepdown.patients.waveforms import simulate_waveforms
-from stepdown.records.files import read_cohort
 from stepdown.records.importer import ImportConfig, import_cohort
-from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import parse_mapping
-from stepdown.signals import MAP, NAMES
+from stepdown.records.readers import RecordingError
+from stepdown.records.stays import read_traces
+from stepdown.signals import MAP
 from tests.records.recordings import VALUES, WAVES, WFDB_WAVES, value_table, write_waveform
 
 TOLERANCE = 1e-4  # relative; files hold float32 or the sensors' own digits
@@ -138,6 +136,48 @@ def test_flat_lines_and_impossible_values_become_missing(tmp_path):
     assert np.isnan(np.asarray(cohort.signals)[0, 20:25, MAP]).all()
 
 
+def test_cells_with_spaces_around_them_are_read_as_the_doctor_reads_them(tmp_path):
+    table = value_table(level=np.repeat([5, 7], 18))
+    padded = table.with_columns(
+        pl.format(" {} ", pl.col("map")).alias("map"), pl.format("P- {} ", "level").alias("level")
+    )
+    cohort, log = import_cohort(*write(tmp_path, VALUES, padded))
+    assert log == ()
+    np.testing.assert_allclose(cohort.signals[0, :, MAP], table["map"])
+    np.testing.assert_array_equal(cohort.level[0], table["level"])
+    (trace,) = read_traces(tmp_path / "table.csv", parse_mapping(VALUES))
+    assert trace.level is not None
+    np.testing.assert_array_equal(trace.lines["map"].values, table["map"])
+    np.testing.assert_array_equal(trace.level.values, table["level"])
+
+
+def test_a_dash_says_that_nothing_was_measured_in_any_column(tmp_path):
+    table = value_table().with_columns(pl.col("level", "map").cast(pl.String)).with_row_index()
+    for name in ("level", "map"):
+        dash = pl.when(pl.col("index") == 7).then(pl.lit("--")).otherwise(name)
+        table = table.with_columns(dash.alias(name))
+    _, log = import_cohort(*write(tmp_path, VALUES, table.drop("index")))
+    assert [row for row in log if row.what == "cells"] == []
+
+
+def test_dates_of_no_zone_are_refused_in_words(tmp_path):
+    dates = pl.from_epoch(pl.Series(1_714_557_600 + 600 * np.arange(36)))
+    mapping = VALUES | {"time": {"column": "date", "unit": "ISO-8601"}}
+    value_table().with_columns(date=dates).write_parquet(tmp_path / "naive.parquet")
+    with pytest.raises(RecordingError, match="with a zone, or a zone in the mapping, got 36 rows"):
+        import_cohort(tmp_path / "naive.parquet", parse_mapping(mapping))
+    mapping["time"] = mapping["time"] | {"zone": "Europe/Berlin"}
+    cohort, _ = import_cohort(tmp_path / "naive.parquet", parse_mapping(mapping))
+    assert cohort.seen.sum() == 36
+
+
+def test_a_recording_may_have_brackets_in_its_name(tmp_path):
+    """As browsers name a second copy; polars would look for a pattern."""
+    value_table().write_parquet(tmp_path / "stay [1].parquet")
+    cohort, _ = import_cohort(tmp_path / "stay [1].parquet", parse_mapping(VALUES))
+    assert cohort.seen.sum() == 36
+
+
 def test_patients_never_mix(tmp_path):
     tables = [value_table(name, level=level) for name, level in (("a", 3), ("b", 8))]
     mixed = pl.concat(tables).sort("minute", maintain_order=True)
@@ -158,56 +198,6 @@ def test_levels_come_from_the_speed_only_on_a_step(tmp_path):
     expected = np.repeat(np.arange(2, 10), 6)
     expected[24:30] = 0
     np.testing.assert_array_equal(cohort.level[0], expected)
-
-
-def mapping_file(folder, mapping=VALUES):
-    """The mapping as TOML; JSON's tables are not, but its strings and numbers are."""
-    lines = [f'kind = "{mapping["kind"]}"']
-    for name in ("patient", "time", "level"):
-        if name in mapping:
-            lines += [f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in mapping[name].items())]
-    for name, entry in mapping["signals"].items():
-        lines += [f"[signals.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in entry.items())]
-    (folder / "mapping.toml").write_text("\n".join(lines))
-    return folder / "mapping.toml"
-
-
-def command(folder, source, *more):
-    mapping = folder / "mapping.toml"
-    return ["import", str(source), "--columns", str(mapping), "--out", str(folder / "out"), *more]
-
-
-def test_the_command_writes_what_read_cohort_reads(tmp_path, capsys):
-    mapping_file(tmp_path)
-    value_table().write_csv(tmp_path / "table.csv")
-    assert main(command(tmp_path, tmp_path / "table.csv")) == 0
-    assert "1 stays, 6.0 hours." in capsys.readouterr().out
-    cohort = read_cohort(tmp_path / "out")
-    assert cohort.role == "all"
-    known = np.flatnonzero(np.isfinite(np.asarray(cohort.signals)).any(axis=(0, 1)))
-    assert [NAMES[i] for i in known] == ["map", "hr", "pulsatility"]  # no tau, no flow, ...
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["mapping.toml", "out", "table.csv"]
-
-
-def test_a_secret_hides_the_names_of_patients(tmp_path):
-    mapping_file(tmp_path)
-    value_table("Erika Mustermann").write_csv(tmp_path / "table.csv")
-    assert main(command(tmp_path, tmp_path / "table.csv")) == 65
-    (tmp_path / "key").write_text("a long enough secret")
-    words = command(tmp_path, tmp_path / "table.csv", "--secret", str(tmp_path / "key"))
-    assert main(words) == 0
-    assert len(read_cohort(tmp_path / "out").patient[0]) == 16
-    for file in (tmp_path / "out").iterdir():
-        assert b"Mustermann" not in file.read_bytes()
-
-
-def test_numbers_that_contradict_the_declared_unit_are_refused(tmp_path, capsys):
-    mapping_file(tmp_path)
-    table = value_table().with_columns(pl.col("map") / 7.50062)
-    table.write_csv(tmp_path / "table.csv")
-    assert main(command(tmp_path, tmp_path / "table.csv")) == 65
-    assert "convert the unit" in capsys.readouterr().err
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["mapping.toml", "table.csv"]
 
 
 def test_workers_give_what_one_process_gives(tmp_path):

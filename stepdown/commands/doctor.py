@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tyro.conf import Positional
+
 from stepdown.patients.pump import PumpProfile, load_profile
 from stepdown.records.doctor import examine
 from stepdown.records.findings import SCHEMA, Finding, needs_action, to_machine, to_words
-from stepdown.records.intake import own_columns, read_traces, recordings
 from stepdown.records.mapping import Columns, MappingError, read_mapping
 from stepdown.records.proposal import Proposal, propose_mapping
 from stepdown.records.readers import column_names, read_batches
-from stepdown.records.trace import Trace
+from stepdown.records.stays import Trace, own_columns, read_traces, recordings
 from stepdown.report.doctor_page import PLOTTED, doctor_page, worst_first
 
 NEEDS_ACTION = 1  # exit code
@@ -27,7 +28,7 @@ NEEDS_ACTION = 1  # exit code
 class DoctorConfig:
     """Say what is wrong with a recording and propose a mapping file."""
 
-    file: Path  # recording, or folder of recordings
+    file: Positional[Path]  # recording, or folder of recordings
     columns: Path | None = None  # mapping file; without one, one is proposed
     html: Path | None = None  # also write a page with plots
     json: bool = False  # print the findings for machines

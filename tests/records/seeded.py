@@ -1,26 +1,35 @@
 """Damage with a known answer, to measure the doctor by: one fault into one stay.
 
-`faults.py` corrupts cohorts as consoles do; here every fault of an export is placed at random,
-its clock and its units included, and named with the finding that has to follow.
+`patients/faults.py` corrupts cohorts as consoles do; here every fault of an export is placed at
+random, its clock and its units included, and named with the finding that has to follow. The tests
+and `benchmarks/doctor.py` ask the same questions about the same stays, the latter of more of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stepdown.handover import Cohort
+from stepdown.patients.pump import PumpProfile
+from stepdown.patients.waveforms import Waveform
+from stepdown.records.clock import read_clock
+from stepdown.records.doctor import examine
 from stepdown.records.findings import Finding, Severity
-from stepdown.records.lines import (
+from stepdown.records.mapping import OUR_UNITS, UNITS, units_of
+from stepdown.records.signal_checks import (
     ALLOWED_MISSING,
+    HARD,
     HELD_BY_CONTROLLER,
     LV_DERIVED,
     LV_SHOWN_FROM,
+    suspect_units,
 )
-from stepdown.records.mapping import QUANTITIES, UNITS
-from stepdown.records.trace import HARD, Line, Trace
-from stepdown.signals import LEVELS
+from stepdown.records.stays import Line, Trace
+from stepdown.signals import LEVELS, NAMES
 
 HOUR = 3600.0
+FACTS = ("D01", "D02", "D07", "D12", "D15", "D16")  # as notes these describe, they do not accuse
 
 
 @dataclass(frozen=True)
@@ -37,15 +46,95 @@ class Expected:
 Fault = Callable[[Trace, np.random.Generator], tuple[Trace, Expected]]
 
 
-def is_found(findings: tuple[Finding, ...], expected: Expected) -> bool:
+def traces_of(cohort: Cohort) -> list[Trace]:
+    """The stays of a cohort, in our units."""
+    traces = []
+    for row, patient in enumerate(cohort.patient):
+        seen = np.asarray(cohort.seen)[row]
+        values = np.asarray(cohort.signals)[row][seen].astype(float)
+        lines = {name: Line(values[:, i], OUR_UNITS[name]) for i, name in enumerate(NAMES)}
+        level = Line(np.asarray(cohort.level)[row][seen].astype(float), None)
+        second = 60 * cohort.minutes * np.flatnonzero(seen)
+        traces.append(Trace(patient, second, lines, level, 1.7e9))
+    return traces
+
+
+def pieces_of(
+    wave: Waveform, seconds: float, every: int = 1, name: str = "piece"
+) -> list[tuple[Trace, np.ndarray]]:
+    """Every so many pieces of one stay at 25 Hz, each with the artifacts of its sensors."""
+    size, recording, pieces = round(25 * seconds), wave.recording, []
+    for start in range(0, len(recording.second) - size + 1, every * size):
+        part = slice(start, start + size)
+        lines = {
+            channel: Line(getattr(recording, channel)[part].astype(float), OUR_UNITS[channel])
+            for channel in ("placement", "speed", "current")
+        }
+        second = recording.second[part] - recording.second[start]
+        trace = Trace(f"{name}-{start}", second, lines, kind="waveforms")
+        pieces.append((trace, wave.artifact[part]))
+    return pieces
+
+
+def count_found(
+    traces: Sequence[Trace], fault: Fault, profile: PumpProfile, draws: int, seed: int = 0
+) -> int:
+    """How many of so many faults at random places are found."""
+    rng = np.random.default_rng(seed)
+    hits = 0
+    for _ in range(draws):
+        damaged, expected = fault(traces[int(rng.integers(len(traces)))], rng)
+        hits += is_found(examine(damaged, profile), expected)
+    return hits
+
+
+def is_found(findings: Sequence[Finding], expected: Expected) -> bool:
     """Whether the right code names the right signal at the right time."""
     return any(
         f.code == expected.code
         and f.signal == expected.signal
         and expected.severity in (None, f.severity)
-        and (not f.where or f.overlaps(expected.first, expected.last))
+        and (not f.where or any(a <= expected.last and b >= expected.first for a, b in f.where))
         for f in findings
     )
+
+
+def alarms(findings: Sequence[Finding]) -> set[str]:
+    """Codes that a clean stay should not have: faults, and anything that asks for a look."""
+    return {f.code for f in findings if f.severity != "note" or f.code not in FACTS}
+
+
+Units = tuple[str, str, str]  # signal, unit that it is written in, unit that is declared
+
+
+def unit_pairs() -> list[Units]:
+    """Every signal with two different units of it."""
+    return [
+        (name, true, declared)
+        for name in NAMES
+        for true in units_of(name)
+        for declared in units_of(name)
+        if true != declared
+    ]
+
+
+def count_contradicted(
+    traces: Sequence[Trace], pairs: Sequence[Units], draws: int, seed: int
+) -> dict[Units, list[int]]:
+    """How often the true unit was named, and how often it was asked for, pair by pair."""
+    rng = np.random.default_rng(seed)
+    counts = {pair: [0, 0] for pair in pairs}
+    for draw in range(draws):
+        name, true, declared = pairs[draw % len(pairs)]
+        trace = traces[int(rng.integers(len(traces)))]
+        line = Line(trace.lines[name].values / UNITS[true][1], declared)
+        damaged = replace(trace, lines={**trace.lines, name: line})
+        found = suspect_units(damaged, read_clock(damaged))
+        counts[name, true, declared][0] += any(
+            f.signal == name and true in f.likely_units for f in found
+        )
+        counts[name, true, declared][1] += 1
+    return counts
 
 
 def _with(trace: Trace, name: str, values: np.ndarray) -> Trace:
@@ -126,14 +215,11 @@ def other_unit(names: tuple[str, ...], stretch: float | None = None) -> Fault:
     def apply(trace: Trace, rng: np.random.Generator) -> tuple[Trace, Expected]:
         name = str(rng.choice([n for n in names if n in trace.lines]))
         declared = trace.lines[name].unit or ""
-        units = [
-            unit
-            for unit, (what, factor) in UNITS.items()
-            if what == QUANTITIES[name] and abs(np.log(factor / UNITS[declared][1])) > 1
-        ]
+        size = UNITS[declared][1]
+        units = [unit for unit in units_of(name) if abs(np.log(UNITS[unit][1] / size)) > 1]
         part = slice(0, len(trace.second)) if stretch is None else _stretch(trace, stretch, rng)
         values = trace.lines[name].values.copy()
-        values[part] *= UNITS[declared][1] / UNITS[str(rng.choice(units))][1]
+        values[part] *= size / UNITS[str(rng.choice(units))][1]
         return _with(trace, name, values), Expected("D08", name, *_ends(trace, part))
 
     return apply

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tyro.conf import Positional
 
 from stepdown.artifacts import (
     CONFIG,
@@ -17,14 +18,13 @@ from stepdown.artifacts import (
     require_free,
     write_folder,
 )
+from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort
 from stepdown.records import files
-from stepdown.records.blocks import CleaningConfig
-from stepdown.records.cleaning import LogRow
+from stepdown.records.cleaning import CleaningConfig, LogRow
 from stepdown.records.importer import ImportConfig, import_cohort
-from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import Columns, read_mapping
-from stepdown.experiment.progress import progress
+from stepdown.records.readers import RecordingError
 from stepdown.signals import SIGNALS
 
 CARD, LOG = "card.md", "log.json"
@@ -35,7 +35,7 @@ _SHORTEST_KEY = 16  # bytes
 class ImportCommand:
     """Import recordings into a cohort folder."""
 
-    file: Path  # recording (.csv, .parquet, .h5, .hdf5, .hea), or a folder of them
+    file: Positional[Path]  # recording (.csv, .parquet, .h5, .hdf5, .hea), or a folder of them
     columns: Path  # mapping file that names columns and units
     out: Path  # new folder for the cohort
     profile: str = "cp"  # pump profile

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from tyro.conf import Positional
+
 from stepdown.handover import Scores
 from stepdown.problem.stays import mean_scores, score_stays
 from stepdown.records.files import read_cohort
@@ -18,7 +20,7 @@ SHOWN = 10  # stays in the printed table
 class ScoreConfig:
     """Score the stays of a cohort or episode file."""
 
-    file: Path  # folder of `stepdown simulate`, or a Parquet file of the same columns
+    file: Positional[Path]  # folder of `stepdown simulate`, or a Parquet file of the same columns
     json: Path | None = None  # also write all scores to this file
 
 

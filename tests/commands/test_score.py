@@ -121,6 +121,26 @@ def test_ragged_stays_are_scored_as_each_alone(tmp_path, capsys):
             assert mine[name] == pytest.approx(float(getattr(alone, name)), abs=1e-4)
 
 
+def test_a_table_of_ordinary_64_bit_columns_scores_as_ours_does(tmp_path, capsys):
+    rows = stay("p1", [(8, {}), (7, {}), (3, {"map": [50.1, 70.2, 70.3, 70.4, 70.5, 70.6]})])
+    ours, printed = scored(rows, tmp_path, capsys)
+    plain = pl.DataFrame(rows)
+    assert set(plain.dtypes) == {pl.String, pl.Int64, pl.Float64}
+    for level in (pl.Int64, pl.Float64):
+        plain.cast({"level": level}).write_parquet(tmp_path / "theirs.parquet")
+        words = [str(tmp_path / "theirs.parquet"), "--json", str(tmp_path / "theirs.json")]
+        assert main(["score", *words]) == 0
+        assert capsys.readouterr().out == printed
+        assert json.loads((tmp_path / "theirs.json").read_text()) == ours
+
+
+def test_a_level_between_two_is_never_rounded(tmp_path, capsys):
+    file = tmp_path / "half.parquet"
+    pl.DataFrame(stay("p1", [(6, {})] * 3)).with_columns(level=pl.lit(6.5)).write_parquet(file)
+    assert main(["score", str(file)]) == 2
+    assert "half.parquet: expected whole levels, got 6.5" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
