@@ -20,7 +20,8 @@ import jax
 import tyro
 
 from stepdown import __version__
-from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
+from stepdown.commands.app import AppConfig, serve
+from stepdown.commands.audit import AuditConfig, verify_audit
 from stepdown.experiment.judge import JudgeConfig, judge
 from stepdown.experiment.presets import RunPreset
 from stepdown.experiment.run import RunConfig, run

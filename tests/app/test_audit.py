@@ -12,8 +12,8 @@ import time
 import pytest
 
 from stepdown.app.audit import ANCHOR, AUDIT, Audit, AuditError, verify
-from stepdown.app.commands import AuditConfig, verify_audit
-from tests.app.counts import count
+from stepdown.commands.audit import AuditConfig, verify_audit
+from tests.app.sample_sizes import count
 
 WHEN = "2026-01-01T00:00:00.000+00:00"
 ENTRIES = 40

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.app.gates import (
+    GATES,
+    STATE_CODES,
     UNKNOWN,
     allowed_levels,
     forbidding_gates,
@@ -21,7 +23,6 @@ from stepdown.app.gates import (
     suggest,
 )
 from stepdown.app.limits import PRESETS, GateConfig, Limits
-from stepdown.app.refusals import GATES, STATE_CODES
 from stepdown.policies import constraint
 from stepdown.signals import HR, LEVELS, MAP, PULSATILITY, SIGNALS
 from tests.app.bedsides import USED, calm, crowd, one, put

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from stepdown.app.security import LARGEST
-from tests.app.counts import count
+from tests.app.sample_sizes import count
 
 PATHS = ("/v1/whatif", "/v1/responses", "/v1/limits", "/v1/choices", "/v1/login")
 

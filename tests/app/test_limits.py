@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepdown.app.candidates import count_words, uncertainty_of
-from stepdown.app.forecast import Outlook, disagreement
-from stepdown.app.gates import UNKNOWN, candidate_refusals
+from stepdown.app.engine import Outlook, disagreement
+from stepdown.app.gates import UNKNOWN, candidate_refusals, refusal, refusal_codes
 from stepdown.app.limits import (
     DEFAULT_GATES,
     GateConfig,
@@ -17,8 +16,9 @@ from stepdown.app.limits import (
     most_restrictive,
 )
 from stepdown.app.pumps import level_of_speed, speeds_of
-from stepdown.app.refusals import CODES, refusal
+from stepdown.app.sentences import count_words
 from stepdown.app.units import factor, resolve, suspect_units, unit_names
+from stepdown.app.whatif import uncertainty_of
 from stepdown.records.suspicion import can_be_told
 from stepdown.signals import LEVELS, NAMES
 from tests.app.bedsides import MIDDLE, SD
@@ -40,9 +40,9 @@ def test_limits_and_thresholds_can_only_be_made_stricter():
 
 
 def test_every_code_has_a_sentence_and_a_remedy():
-    assert list(CODES) == [f"R{i:02d}" for i in range(1, 15)]
-    for code in CODES:
-        told = refusal(code)
+    assert list(refusal_codes()) == [f"R{i:02d}" for i in range(1, 15)]
+    for code in refusal_codes():
+        told = refusal(code, DEFAULT_GATES)
         assert str(told["sentence"]).endswith(".")
         assert str(told["remedy"]).endswith(".")
         assert "alarm" not in f"{told['sentence']} {told['remedy']}"

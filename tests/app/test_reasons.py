@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepdown.app.candidates import list_levels
 from stepdown.app.gates import (
     PLACES,
     allowed_levels,
@@ -23,10 +22,11 @@ from stepdown.app.gates import (
 from stepdown.app.limits import PRESETS, Limits
 from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel
+from stepdown.app.sentences import list_levels
 from stepdown.app.whatif import what_if
 from stepdown.signals import LEVELS, NAMES
 from tests.app.bedsides import USED, calm, crowd
-from tests.app.counts import count
+from tests.app.sample_sizes import count
 
 PAPER = PRESETS["paper"]
 MANY = count(20_000, 100_000)

@@ -12,7 +12,7 @@ from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel, request_from_dict, request_to_dict
 from stepdown.app.whatif import what_if
 from stepdown.signals import NAMES
-from tests.app.counts import count
+from tests.app.sample_sizes import count
 
 
 def codes(answer):

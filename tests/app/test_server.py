@@ -6,10 +6,12 @@ import shutil
 import httpx
 import pytest
 
-from stepdown.app.commands import AppConfig, hash_token, read_site
-from stepdown.app.refusals import CODES
-from tests.app.counts import count
-from tests.app.wards import Client, make_service
+from stepdown.app.gates import refusal_codes
+from stepdown.app.limits import read_site
+from stepdown.app.security import hash_token
+from stepdown.commands.app import AppConfig
+from tests.app.sample_sizes import count
+from tests.app.small_run import Client, make_service
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +243,7 @@ def test_the_card_the_codes_and_the_calibration(client):
     assert card["patients"] == {"train": 31, "select": 7, "test": 10}
     assert len(card["sha256"]) == 64
     codes = client.get("/v1/codes").json()
-    assert set(codes["refusals"]) == set(CODES)
+    assert set(codes["refusals"]) == set(refusal_codes())
     found = client.get("/v1/model/calibration").json()
     covered = [one["covered"] for one in found["curve"]]
     assert covered == sorted(covered)

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from stepdown.app.forecast import SHOWN, keys_of
+from stepdown.app.engine import SHOWN, distances, keys_of
 from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel, model_state, read_request
-from stepdown.app.support import distances
 from stepdown.app.whatif import to_bytes, what_if
 from stepdown.signals import LEVELS, NAMES
 from stepdown.twin.rollout import follow_plans

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import uvicorn
 
-from stepdown.app.commands import AppConfig
 from stepdown.app.engine import Engine
 from stepdown.app.server import create_app
 from stepdown.app.service import Service
@@ -71,7 +70,7 @@ def posted(served: Served, body: dict[str, Any], **changes: Any) -> dict[str, An
 
 def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
     """Another ready service with the same models, or with some of them changed."""
-    made = Service(AppConfig(service.config.run, state=state, draws=50, **settings))
+    made = Service(replace(service.config, folder=state, **settings))
     assert service.loaded is not None
     made.loaded = replace(service.loaded, engine=engine or service.engine)
     made.stays, made.phase = service.stays, "ready"

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from stepdown.app.commands import hash_token
+from stepdown.app.security import hash_token
 from tests.app.browser.reading import show
 from tests.app.browser.serving import Served, posted
 

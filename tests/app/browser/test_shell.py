@@ -5,7 +5,7 @@ import re
 
 from playwright.sync_api import expect
 
-from stepdown.app.commands import hash_token
+from stepdown.app.security import hash_token
 from stepdown.app.server import BANNER
 from tests.app.browser.reading import show, text_of, whole
 from tests.app.browser.serving import Served

@@ -12,9 +12,8 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from stepdown.app.commands import AppConfig
 from stepdown.app.server import create_app
-from stepdown.app.service import Service
+from stepdown.app.service import Service, ServiceConfig
 from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
 from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig
@@ -38,6 +37,7 @@ TWIN = TwinConfig(
     errors=256,
     calibrated=CalibratedConfig(members=2, width=16, depth=1),
 )
+DRAWS = 50  # simulated courses
 GUARDIAN = DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0))
 
 
@@ -108,7 +108,7 @@ def make_policy(scaler: Scaler) -> LearnedPolicy:
 
 def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) -> Service:
     """A service of a run, ready unless told otherwise."""
-    service = Service(AppConfig(run, state=state, draws=50, **settings))
+    service = Service(ServiceConfig(run, state, draws=DRAWS, **settings))
     if load:
         service.load()
     return service

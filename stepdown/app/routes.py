@@ -1,7 +1,12 @@
-"""Paths about what is kept: responses, limits, the model card, the audit and its replay."""
+"""The paths of the API: what-if, recorded patients, and what is kept.
+
+Answers are the bytes that the service made. Errors name a code and say what was expected, never
+what was sent.
+"""
 
 import asyncio
 import functools
+import hmac
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,16 +17,148 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from stepdown.app import wire
 from stepdown.app.audit import Entry, verify
-from stepdown.app.limits import LABELS, PRESETS, limits_from_dict, limits_to_dict
-from stepdown.app.patients_api import moment
-from stepdown.app.refusals import CODES, GATES
-from stepdown.app.service import Service, now_text
-from stepdown.app.waiting import Line
-from stepdown.app.web import JSON, PROBLEMS, clip, find_stay, require_csrf
-from stepdown.app.whatif import UNKNOWNS, effective_limits
+from stepdown.app.gates import GATES, refusal_codes
+from stepdown.app.limits import (
+    LABELS,
+    PRESETS,
+    PresetName,
+    effective_limits,
+    limits_from_dict,
+)
+from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
+from stepdown.app.request import Request, request_from_dict
+from stepdown.app.service import Line, Service, now_text
+from stepdown.app.whatif import UNKNOWNS
+from stepdown.signals import HORIZON
 
+JSON = "application/json"
+Patient = Annotated[str, Path(pattern=wire.PATIENT)]
+At = Annotated[
+    str | None,
+    Query(max_length=40, description="ISO time on the recording's clock, or minute of support"),
+]
 Csrf = Annotated[str, Header(alias="X-CSRF-Token", max_length=128)]
 Number = Annotated[int, Path(ge=1, le=2**53)]
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": wire.Problem, "description": words}
+    for status, words in (
+        (400, "not JSON"),
+        (401, "a token is needed"),
+        (403, "X-CSRF-Token is needed"),
+        (404, "unknown"),
+        (408, "too slow"),
+        (409, "cannot be done with this state"),
+        (413, "too large"),
+        (415, "not application/json"),
+        (421, "another host"),
+        (422, "not what was expected"),
+        (429, "too many at once; see Retry-After"),
+        (503, "warming up; see Retry-After"),
+    )
+}
+
+
+def whatif_router(service: Service, line: Line) -> APIRouter:
+    """The path that answers for a moment of the caller's own."""
+    router = APIRouter(tags=["what-if"])
+
+    @router.post("/v1/whatif", responses=PROBLEMS | {200: {"model": wire.Answer}})
+    async def whatif(body: wire.WhatIfBody) -> Response:
+        """What would happen under each level, for a moment that the caller describes."""
+        try:
+            request = request_from_dict(body.model_dump())
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        return await answer_whatif(service, line, request, None)
+
+    return router
+
+
+async def answer_whatif(
+    service: Service, line: Line, request: Request, source: dict[str, Any] | None
+) -> Response:
+    """Compute, remember, send; what takes too long is refused with R14."""
+    if service.phase == "warming":
+        raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+    try:
+        computed = await line.run(service.compute, request, source)
+    except TimeoutError:
+        computed = service.give_up(request, source)
+    body = await asyncio.to_thread(service.remember, request, source, computed)
+    return Response(body, media_type=JSON)
+
+
+# ── recorded patients ─────────────────────────────────────────────────────────────────────────────
+
+
+def patients_router(service: Service, line: Line) -> APIRouter:
+    """The paths under /v1/patients."""
+    router = APIRouter(prefix="/v1/patients", tags=["patients"], responses=PROBLEMS)
+
+    @router.get("")
+    def patients() -> JSONResponse:
+        """Test patients, those who need a look first; `review` is null until looked at."""
+        return JSONResponse({"patients": service.patients(), "phase": service.phase})
+
+    @router.get("/{patient}")
+    def patient(patient: Patient, at: At = None) -> JSONResponse:
+        """One patient at a moment."""
+        stay = find_stay(service, patient)
+        row = patient_row(stay, moment(at, stay))
+        return JSONResponse(row | {"review": service.reviews.get(patient)})
+
+    @router.get("/{patient}/trends")
+    def trend(
+        patient: Patient, at: At = None, hours: Annotated[float, Query(gt=0, le=120)] = 12.0
+    ) -> JSONResponse:
+        """Samples up to a moment; null is a gap."""
+        stay = find_stay(service, patient)
+        return JSONResponse(trends(stay, moment(at, stay), hours))
+
+    @router.get("/{patient}/quality")
+    def data_quality(patient: Patient, at: At = None) -> JSONResponse:
+        """By channel: unit, ranges, what is missing, out of range or standing still."""
+        stay = find_stay(service, patient)
+        return JSONResponse(quality(stay, moment(at, stay), service.gates))
+
+    _recorded_whatif(router, service, line)
+    return router
+
+
+def _recorded_whatif(router: APIRouter, service: Service, line: Line) -> None:
+    @router.get("/{patient}/whatif", responses={200: {"model": wire.Answer}})
+    async def whatif(
+        patient: Patient,
+        at: At = None,
+        h: Annotated[int, Query(ge=1, le=HORIZON)] = HORIZON,
+        limits: PresetName | None = None,
+    ) -> Response:
+        """What would happen under each level, at a moment of the recording."""
+        stay = find_stay(service, patient)
+        minute = moment(at, stay)
+        request = request_at(stay, minute, h, limits)
+        source: dict[str, Any] = {"patient": patient, "minute": minute}
+        return await answer_whatif(service, line, request, source)
+
+
+def moment(at: str | None, stay: Stay) -> float:
+    """The chosen minute, or 422."""
+    try:
+        return to_minute(at, stay)
+    except (ValueError, OverflowError):
+        raise HTTPException(
+            422, "at: expected a moment of the recording, as ISO time with a zone or in minutes."
+        ) from None
+
+
+def find_stay(service: Service, patient: str) -> Stay:
+    """A recorded patient, or 404."""
+    if patient not in service.stays:
+        raise HTTPException(404, "Expected a patient of this run.")
+    return service.stays[patient]
+
+
+# ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 
 
 def records_router(service: Service, line: Line, csrf: str) -> APIRouter:
@@ -65,9 +202,9 @@ def _limits(router: APIRouter, service: Service, csrf: str) -> None:
         presets = PRESETS | {"site": service.site}
         return {
             "preset": service.preset,
-            "effective": limits_to_dict(effective_limits(service.site, service.preset)),
+            "effective": asdict(effective_limits(service.site, service.preset)),
             "presets": {
-                name: {"label": LABELS[name], "limits": limits_to_dict(one)}
+                name: {"label": LABELS[name], "limits": asdict(one)}
                 for name, one in presets.items()
             },
             "gates": asdict(service.gates),
@@ -114,7 +251,7 @@ def _model(router: APIRouter, service: Service, line: Line) -> None:
     @router.get("/codes", tags=["model"])
     def codes() -> JSONResponse:
         """All refusal codes and hard gates."""
-        refusals = {code: asdict(one) for code, one in CODES.items()}
+        refusals = {code: asdict(one) for code, one in refusal_codes(service.gates).items()}
         return JSONResponse({"refusals": refusals, "gates": GATES})
 
 
@@ -162,6 +299,18 @@ def _replay(router: APIRouter, service: Service, line: Line) -> None:
         if not same:
             raise HTTPException(409, "The answer came out differently: another machine or version.")
         return Response(body, media_type=JSON, headers={"X-Replay": "same"})
+
+
+def require_csrf(given: str, wanted: str) -> None:
+    """Refuse a write that another site may have sent."""
+    if not hmac.compare_digest(given.encode(), wanted.encode()):
+        raise HTTPException(403, "Expected the header X-CSRF-Token from /v1/session.")
+
+
+def clip(text: str) -> str:
+    """Free text for the audit: without control characters, of bounded length."""
+    printable = "".join(c for c in text if c.isprintable() or c == "\n")
+    return printable.encode("utf-8", "replace").decode()[: wire.REASON]
 
 
 def find_entry(service: Service, number: int) -> Entry:
