@@ -131,9 +131,15 @@ def read_site(path: Path | None) -> tuple[Limits, GateConfig]:
     try:
         table: dict[str, Any] = json.loads(path.read_bytes())
         known = set(table) <= {"limits", "gates"}
-        gates = GateConfig(**table.get("gates", {})) if known else None
+        given = table.get("gates", {}) if known else {}
+        gates = GateConfig(**{name: _as_float(name, value) for name, value in given.items()})
     except (TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected JSON with limits and gates, got {error}.") from None
-    if gates is None:
+    if not known:
         raise ValueError(f"{path}: expected only limits and gates.")
     return limits_from_dict(table.get("limits", {})), gates
+
+
+def _as_float(name: str, value: Any) -> Any:
+    """A whole number in JSON is a number like any other, except where hours are counted."""
+    return float(value) if isinstance(value, int) and name != "support" else value

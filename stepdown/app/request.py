@@ -16,7 +16,7 @@ from stepdown.app.gates import UNKNOWN, Bedside
 from stepdown.app.limits import PresetName
 from stepdown.app.pumps import PUMPS, level_of_speed, speeds_of
 from stepdown.app.units import factor, resolve
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED
+from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED, STEPS
 
 LONGEST = 72  # samples of a request
 ALARMS = ("suction", "position")
@@ -216,7 +216,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     for index in used:
         column = read.signals[-steps - 1 :, index].copy()
         empty = np.flatnonzero(np.isnan(column[-steps:]))
-        if len(empty) > steps // 6:
+        if len(empty) > steps // STEPS:
             return None
         for place in empty + len(column) - steps:
             before = column[place - 1] if place > 0 else math.nan

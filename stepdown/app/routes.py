@@ -5,7 +5,6 @@ what was sent.
 """
 
 import asyncio
-import functools
 import hmac
 import json
 from collections.abc import Iterator
@@ -177,9 +176,7 @@ def _responses(router: APIRouter, service: Service, csrf: str) -> None:
     def respond(body: wire.ResponseBody, x_csrf_token: Csrf = "") -> JSONResponse:
         """Agree, disagree (with a reason) or not now; sent twice, it is kept once."""
         require_csrf(x_csrf_token, csrf)
-        entry = find_entry(service, body.audit_id)
-        if entry.kind != "whatif":
-            raise HTTPException(409, "Expected the number of an answer, got another entry.")
+        find_answer(service, body.audit_id)
         reason = clip(body.reason.strip())
         if body.answer == "disagree" and not reason:
             raise HTTPException(422, "reason: expected one to disagree, got none.")
@@ -287,11 +284,9 @@ def _replay(router: APIRouter, service: Service, line: Line) -> None:
     @router.get("/audit/{number}/replay", tags=["audit"])
     async def replay(number: Number) -> Response:
         """Compute an answer again: the same bytes, or 409."""
-        found = await asyncio.to_thread(find_entry, service, number)
-        if found.kind != "whatif":
-            raise HTTPException(409, "Expected the number of an answer, got another entry.")
+        found = await asyncio.to_thread(find_answer, service, number)
         try:
-            body, same = await line.run(functools.partial(service.replay, found))
+            body, same = await line.run(service.replay, found)
         except TimeoutError:
             raise HTTPException(503, "The computation took too long.") from None
         except (ValueError, KeyError) as error:
@@ -321,14 +316,21 @@ def find_entry(service: Service, number: int) -> Entry:
         raise HTTPException(404, "Expected the number of an entry.") from None
 
 
+def find_answer(service: Service, number: int) -> Entry:
+    """An entry that is an answer, or 409."""
+    found = find_entry(service, number)
+    if found.kind != "whatif":
+        raise HTTPException(409, "Expected the number of an answer, got another entry.")
+    return found
+
+
 def _short(entry: Entry) -> dict[str, Any]:
     body = entry.content()
     kept = ("status", "codes", "acceptable", "suggested", "source", "answer", "reason", "by",
             "audit_id", "preset", "replaces", "patient", "p")  # fmt: skip
     told = {name: body[name] for name in kept if name in body}
-    return {"id": entry.id, "time": entry.time, "kind": entry.kind, "digest": entry.digest} | {
-        "told": told
-    }
+    about = {name: getattr(entry, name) for name in ("id", "time", "kind", "digest")}
+    return about | {"told": told}
 
 
 def _lines(service: Service) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from stepdown.app.audit import Audit, Entry
 from stepdown.app.engine import DRAWS, Engine, warm_up
 from stepdown.app.ledger import Book, keep_book, measure_coverage, past_hours, skill_so_far
-from stepdown.app.limits import GateConfig, Limits, limits_from_dict, read_site
+from stepdown.app.limits import GateConfig, Limits, limits_from_dict, most_restrictive, read_site
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -62,7 +62,8 @@ class Service:
     def __init__(self, config: ServiceConfig):
         """Open the audit; models are loaded by `start`."""
         self.config = config
-        self.site, self.gates = read_site(config.site)
+        self.own, self.gates = read_site(config.site)
+        self.site = self.own  # stricter still, if somebody said so
         self.audit = Audit(config.folder)
         self.worker = ThreadPoolExecutor(1, "whatif")
         self.phase: Phase = "warming"
@@ -239,7 +240,8 @@ class Service:
 
     def _take_limits(self, entry: Entry) -> None:
         told = entry.content()
-        self.preset, self.site = told["preset"], limits_from_dict(told["site"])
+        self.preset = told["preset"]
+        self.site = most_restrictive(self.own, limits_from_dict(told["site"]))
         self.changed = {"by": told["by"], "time": entry.time, "audit_id": entry.id}
 
     # ── patients ─────────────────────────────────────────────────────────────────────────────────
@@ -254,7 +256,7 @@ class Service:
 
     def _review(self, stay: Stay) -> dict[str, Any]:
         answer = self.compute(request_at(stay, stay.last), None).answer
-        known = [answer["now"][name]["inside"] for name in (NAMES[i] for i in REQUIRED)]
+        known = [answer["now"][NAMES[i]]["inside"] for i in REQUIRED]
         inside = False if False in known else None if None in known else True
         rank = 0 if answer["status"] == "refused" else 1 if inside is False else 2
         return {

@@ -12,6 +12,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
+from stepdown.app.engine import Engine
 from stepdown.app.server import create_app
 from stepdown.app.service import Service, ServiceConfig
 from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
@@ -112,6 +113,15 @@ def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) 
     if load:
         service.load()
     return service
+
+
+def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
+    """Another ready service with the same models, or with some of them changed."""
+    made = Service(dataclasses.replace(service.config, folder=state, **settings))
+    assert service.loaded is not None
+    made.loaded = dataclasses.replace(service.loaded, engine=engine or service.engine)
+    made.stays, made.phase = service.stays, "ready"
+    return made
 
 
 class Client:

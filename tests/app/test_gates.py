@@ -18,6 +18,7 @@ from stepdown.app.gates import (
     gate_wish,
     has_gap,
     inside_limits,
+    outside_limits,
     place_levels,
     state_refusals,
     suggest,
@@ -267,8 +268,20 @@ def test_one_bedside_is_judged_as_among_many(judged, row):
     )
 
 
+def test_the_constraint_is_the_same_for_one_state_in_jax_and_for_many_in_numpy(judged):
+    bed = judged[0]
+    unsafe = outside_limits(bed.signals, PAPER)
+    many = constraint.forbidden_levels(bed.level, unsafe)
+    one = jax.vmap(constraint.forbidden_levels)(jnp.asarray(bed.level), jnp.asarray(unsafe))
+    np.testing.assert_array_equal(many.far, one.far)
+    np.testing.assert_array_equal(many.down, one.down)
+    for level, down, forbidden in ((6, True, [2, 3, 4, 5, 9]), (6, False, [2, 3, 9])):
+        found = constraint.forbidden_levels(np.asarray(level), np.asarray(down))
+        assert [p for p, x in zip(LEVELS, found.far | found.down, strict=True) if x] == forbidden
+
+
 def test_the_gates_agree_with_the_constraint_that_policies_are_trained_under(judged):
-    """An independent form (policies/constraint.py), where both speak: whole hours, no refusal."""
+    """Those of policies/constraint.py, where both speak: whole hours, no refusal."""
     bed, refused, allowed, *_ = judged
     rows = np.flatnonzero(~refused.any(-1) & ~has_gap(bed.signals, USED) & (bed.highest == 9))[:512]
     column = np.broadcast_to(bed.level[rows, None, None], (len(rows), 6, 1))

@@ -1,5 +1,6 @@
 """The server with its real models: paths, fences, refusals, and the same bytes on replay."""
 
+import json
 import random
 import shutil
 
@@ -9,9 +10,11 @@ import pytest
 from stepdown.app.gates import refusal_codes
 from stepdown.app.limits import read_site
 from stepdown.app.security import hash_token
+from stepdown.artifacts import CONFIG, config_to_dict, write_folder
 from stepdown.commands.app import AppConfig
+from stepdown.records.files import COHORT, KIND
 from tests.app.sample_sizes import count
-from tests.app.small_run import Client, make_service
+from tests.app.small_run import COHORT_CONFIG, Client, beside, make_service
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,27 @@ def test_a_damaged_model_is_never_served(run, tmp_path):
     assert replayed.json() == answer
     client.close()
     service.stop()
+
+
+UNKNOWN_PUMP = json.dumps(config_to_dict(COHORT_CONFIG) | {"profile": "other"})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(UNKNOWN_PUMP, "one of the pumps 2.5, cp, got 'other'"), ("[]", "got AttributeError")],
+)
+def test_a_run_that_cannot_be_loaded_does_not_warm_up_forever(run, tmp_path, config, words):
+    odd = tmp_path / "run"
+    shutil.copytree(run, odd)
+    shutil.rmtree(odd / "cohort")
+    files = {COHORT: (run / "cohort" / COHORT).read_bytes(), CONFIG: config.encode()}
+    write_folder(odd / "cohort", files, kind=KIND, about={})
+    service = make_service(odd, tmp_path / "state", load=False)
+    service.start()
+    service.worker.submit(lambda: None).result()  # after the loading
+    service.stop()
+    assert service.phase == "refused"
+    assert words in service.problem
 
 
 def test_the_list_shows_test_patients_with_what_the_screen_needs(client, service):
@@ -267,6 +291,32 @@ def test_a_site_file_may_only_be_stricter(tmp_path):
     file.write_text('{"gates": {"other": 3}}')
     with pytest.raises(ValueError, match="expected JSON with limits and gates"):
         read_site(file)
+
+
+def test_the_thresholds_of_a_site_are_those_that_the_server_speaks_of(service, tmp_path, patient):
+    file = tmp_path / "site.json"
+    file.write_text('{"gates": {"oldest": 10, "missing": 0.1}, "limits": {"map_low": 62.5}}')
+    strict = beside(service, tmp_path / "state", site=file)
+    client = Client(strict)
+    late = {"at": str(service.stays[patient].last + 12)}
+    codes = client.get("/v1/codes").json()["refusals"]
+    answer = ask(client, patient, **late).json()
+    replayed = client.get(f"/v1/audit/{answer['audit_id']}/replay").json()
+    quality = client.get(f"/v1/patients/{patient}/quality", params=late).json()
+    asked = {"preset": "site", "by": "ab", "site": {"map_low": 61}}
+    changed = client.post("/v1/limits", asked, headers=client.csrf).json()
+    client.close()
+    strict.stop()
+    again = beside(service, tmp_path / "state", site=file)
+    again.stop()
+    assert codes["R01"]["sentence"] == "The newest sample is more than 10 min old."
+    told = {one["code"]: one["sentence"] for one in answer["refusals"]}
+    assert told["R01"] == codes["R01"]["sentence"]
+    assert told["R02"].startswith("More than 10 % of the last hour is missing")
+    assert replayed == answer
+    assert quality["chip"] == "poor"  # by the word of R02
+    assert changed["effective"]["map_low"] == 62.5  # the file of the site is not loosened
+    assert again.site.map_low == 62.5  # and not by what the audit remembers
 
 
 def test_only_loopback_goes_without_a_token(service, patient):

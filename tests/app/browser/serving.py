@@ -3,14 +3,11 @@
 import json
 import threading
 import time
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
 
-from stepdown.app.engine import Engine
 from stepdown.app.server import create_app
 from stepdown.app.service import Service
 
@@ -66,12 +63,3 @@ def posted(served: Served, body: dict[str, Any], **changes: Any) -> dict[str, An
     answer = served.http.post("/v1/whatif", json=made)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
-    """Another ready service with the same models, or with some of them changed."""
-    made = Service(replace(service.config, folder=state, **settings))
-    assert service.loaded is not None
-    made.loaded = replace(service.loaded, engine=engine or service.engine)
-    made.stays, made.phase = service.stays, "ready"
-    return made

@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.app.browser.reading import SHOWN, Chart, show, text_of, whole
-from tests.app.browser.serving import Served, beside, posted
-from tests.app.small_run import make_service
+from tests.app.browser.serving import Served, posted
+from tests.app.small_run import beside, make_service
 
 INVENTED = re.compile(r"\bNaN\b|\bnull\b|\bundefined\b|\bNone\b|\[object")
 

@@ -19,7 +19,7 @@ from stepdown.app.gates import (
     state_refusals,
     suggest,
 )
-from stepdown.app.limits import PRESETS, Limits
+from stepdown.app.limits import PRESETS, GateConfig, Limits
 from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel
 from stepdown.app.sentences import list_levels
@@ -194,6 +194,20 @@ def test_a_sample_outside_is_named_with_its_limit(answers):
     for answer in low:
         assert any("MAP down to 58 mmHg (limit 60 mmHg)" in x for x in answer["reasons"])
         assert answer["now"]["map"]["inside"] is False
+
+
+def test_a_limit_is_said_as_it_was_set(engine, answered):
+    """62.5 mmHg is not 62: no digit of a site's own limit or threshold is rounded away."""
+    strict = GateConfig(risk=0.025)
+    own = dataclasses.replace(engine, site=Limits(map_low=62.5), gates=strict)
+    told = [what_if(own, put(request, "map", -2, 62.2), "site") for request, _ in answered[:12]]
+    outside = [one for answer in told for one in answer["reasons"] if "Outside the limits" in one]
+    assert len(outside) > 5
+    assert all("(limit 62.5 mmHg)" in one for one in outside)
+    verdicts = " ".join(one["verdict"] for answer in told for one in answer["candidates"])
+    assert "MAP 62.5 mmHg" in verdicts
+    reasons = " ".join(one for answer in told for one in answer["reasons"])
+    assert "in more than 2.5 % of the simulated courses" in reasons
 
 
 NUMBER = re.compile(r"(?<![-\w.])(\d+(?:\.\d+)?)\b(?: ([a-zA-Z/]+|%))?")  # not the 5 of P-5
