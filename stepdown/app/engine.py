@@ -174,11 +174,6 @@ def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     return tuple(jnp.where(lacking, jnp.nan, x[:, pick]) for x in (within, between))
 
 
-def likeness(p_value: np.ndarray) -> float:
-    """How like the training data a state is: the p-value of the likeliest level."""
-    return float(np.max(p_value))
-
-
 def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
     """Random numbers that belong to this state: the same question has the same answer."""
     told = hashlib.sha256(np.ascontiguousarray(state, "<f4").tobytes()).digest()

@@ -19,7 +19,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepdown.app.limits import DEFAULT_GATES, LV_FROM, GateConfig, Limits
+from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits
 from stepdown.app.units import suspect_units
 from stepdown.policies.constraint import REACH, forbidden_levels
 from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED, STEPS
@@ -73,23 +73,13 @@ def state_refusals(
     return np.stack([np.broadcast_to(x, bed.level.shape) for x in found], axis=-1)
 
 
-def allowed_levels(
-    bed: Bedside,
-    refused: Bool[np.ndarray, "*n 9"],
-    limits: Limits,
-    used: tuple[int, ...] = REQUIRED,
-) -> Bool[np.ndarray, "*n 8"]:
-    """Levels that no hard gate forbids; column i is P-(i + 2)."""
-    return ~np.any(list(forbidding_gates(bed, refused, limits, used).values()), axis=0)
-
-
 def forbidding_gates(
     bed: Bedside,
     refused: Bool[np.ndarray, "*n 9"],
     limits: Limits,
     used: tuple[int, ...] = REQUIRED,
 ) -> dict[str, Bool[np.ndarray, "*n 8"]]:
-    """By hard gate, the levels that it forbids."""
+    """By hard gate, the levels that it forbids; column i is P-(i + 2)."""
     levels = np.array(LEVELS)
     change = levels != bed.level[..., None]
     valid = (levels >= LOWEST) & (levels <= np.minimum(bed.highest, HIGHEST)[..., None])
@@ -164,11 +154,7 @@ def inside_limits(
     signals: Float[np.ndarray, "*n steps 12"], limits: Limits
 ) -> Bool[np.ndarray, "*n"]:
     """Whether every sample of MAP, HR and pulsatility was measured and lay inside the limits."""
-    held = np.ones(signals.shape[:-2], bool)
-    for column, (low, high) in limits.bounds().items():
-        values = signals[..., column]
-        held &= ((values > low) & (values < high)).all(-1)  # NaN is not inside
-    return np.asarray(held)
+    return np.asarray(~(outside_limits(signals, limits) | has_gap(signals, JUDGED)))
 
 
 def outside_limits(

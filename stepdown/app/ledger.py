@@ -17,7 +17,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from stepdown.app.engine import Engine
+from stepdown.app.engine import QUANTILES, Engine
 from stepdown.app.limits import JUDGED
 from stepdown.app.recordings import Stay
 from stepdown.evaluation.shifts import auroc
@@ -26,7 +26,7 @@ from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP, NAMES
 from stepdown.twin.fit import Twin
 
 ROWS = 24  # hours of one compiled call
-BAND = (0.05, 0.95)
+BAND = (QUANTILES[0], QUANTILES[-1])  # 90 %
 HOURS = 480  # of all patients, evenly spread
 TELLING = 0.60  # AUC up to which membership counts as hidden
 

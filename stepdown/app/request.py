@@ -7,7 +7,7 @@ single missing sample forward (docs/definitions.md), and the answer says so.
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -90,7 +90,10 @@ def parse_time(text: str, name: str) -> datetime.datetime:
 
 
 def request_from_dict(table: Mapping[str, Any]) -> Request:
-    """A request out of JSON that has the right types; names of channels may be in capitals."""
+    """A request out of JSON that has the right types, such as that of `asdict(request)`.
+
+    Names of channels may be in capitals.
+    """
     channels = {
         str(name).lower(): Channel(
             one.get("unit"), tuple(None if x is None else float(x) for x in one["values"])
@@ -105,17 +108,6 @@ def request_from_dict(table: Mapping[str, Any]) -> Request:
             rest[name] = tuple(rest[name])
     rest["grid_min"] = float(rest.get("grid_min", 10.0))
     return Request(channels=channels, **rest)
-
-
-def request_to_dict(request: Request) -> dict[str, Any]:
-    """A request as JSON; `request_from_dict` turns it back."""
-    table = asdict(request)
-    for name, value in table.items():
-        if isinstance(value, tuple):
-            table[name] = list(value)
-    for channel in table["channels"].values():
-        channel["values"] = list(channel["values"])
-    return table
 
 
 @dataclass(frozen=True)

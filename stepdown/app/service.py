@@ -27,7 +27,7 @@ from stepdown.app.recordings import (
     quality,
     request_at,
 )
-from stepdown.app.request import Request, request_from_dict, request_to_dict
+from stepdown.app.request import Request, request_from_dict
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
 from stepdown.signals import NAMES, REQUIRED
@@ -173,7 +173,7 @@ class Service:
         """Put an answer into the audit and return it as bytes."""
         answer = computed.answer
         body = computed.context | {
-            "request": request_to_dict(request),
+            "request": asdict(request),
             "source": source,
             "answer_sha256": hashlib.sha256(to_bytes(answer)).hexdigest(),
             "status": answer["status"],

@@ -20,7 +20,6 @@ from stepdown.app.engine import (
     count_similar,
     disagreement,
     distances,
-    likeness,
     look,
     nearest_patients,
 )
@@ -89,7 +88,7 @@ def what_if(
     else:
         state, filled = found
         outlook = look(engine, state, limits)
-        bed = replace(read.bed, likeness=np.asarray(likeness(np.asarray(outlook.p_value))))
+        bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
         refused = state_refusals(bed, engine.used, engine.gates, read.factors)
         if refused.any():
             body = _refused(engine, request, read, refused)

@@ -13,7 +13,6 @@ from stepdown.app.gates import (
     GATES,
     STATE_CODES,
     UNKNOWN,
-    allowed_levels,
     forbidding_gates,
     gate_wish,
     has_gap,
@@ -26,7 +25,7 @@ from stepdown.app.gates import (
 from stepdown.app.limits import PRESETS, GateConfig, Limits
 from stepdown.policies import constraint
 from stepdown.signals import HR, LEVELS, MAP, PULSATILITY, SIGNALS
-from tests.app.bedsides import USED, calm, crowd, one, put
+from tests.app.bedsides import USED, allowed_levels, calm, crowd, one, put
 
 PAPER = PRESETS["paper"]
 MANY = 100_000
@@ -38,7 +37,7 @@ def codes(bed, used=USED, **changes) -> set[str]:
 
 
 def levels(bed, limits: Limits = PAPER) -> list[int]:
-    found = allowed_levels(bed, state_refusals(bed, USED), limits, USED)
+    found = allowed_levels(bed, state_refusals(bed, USED), limits)
     return [p for p, held in zip(LEVELS, found, strict=True) if held]
 
 
@@ -167,7 +166,7 @@ def judged():
     """A crowd, its verdicts, and what policies and forecasts may claim about it."""
     bed, draw = crowd(MANY, seed=1), np.random.default_rng(2)
     refused = state_refusals(bed, USED)
-    allowed = allowed_levels(bed, refused, PAPER, USED)
+    allowed = allowed_levels(bed, refused, PAPER)
     able = draw.random((MANY, 8)) > draw.choice([0.0, 0.3, 0.9], (MANY, 1))
     risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, 1.0], (MANY, 8))
     acceptable = place_levels(bed, allowed, able, risk) == 0
@@ -233,7 +232,7 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     signals = np.where(gone, np.nan, bed.signals)
     poorer = dataclasses.replace(bed, signals=signals)
     later = state_refusals(poorer, USED)
-    allowed = allowed_levels(poorer, later, PAPER, USED)
+    allowed = allowed_levels(poorer, later, PAPER)
     acceptable = place_levels(poorer, allowed, able, risk) == 0
     acceptable &= ~later.any(-1, keepdims=True)
     told = suggest(acceptable, has_gap(signals, USED))
@@ -244,7 +243,7 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     change = acceptable & (np.array(LEVELS) != poorer.level[:, None])
     assert not change[was].any()
     # and a level that was forbidden before is not allowed afterwards
-    before = allowed_levels(bed, refused, PAPER, USED)
+    before = allowed_levels(bed, refused, PAPER)
     moved = np.array(LEVELS) != bed.level[:, None]
     assert not (allowed & ~before & moved)[changed].any()
 
@@ -263,9 +262,7 @@ def test_fewer_samples_never_allow_more_changes(judged, row, gone):
 def test_one_bedside_is_judged_as_among_many(judged, row):
     bed, refused, allowed, *_ = judged
     np.testing.assert_array_equal(state_refusals(one(bed, row), USED), refused[row])
-    np.testing.assert_array_equal(
-        allowed_levels(one(bed, row), refused[row], PAPER, USED), allowed[row]
-    )
+    np.testing.assert_array_equal(allowed_levels(one(bed, row), refused[row], PAPER), allowed[row])
 
 
 def test_the_constraint_is_the_same_for_one_state_in_jax_and_for_many_in_numpy(judged):

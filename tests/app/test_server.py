@@ -139,7 +139,7 @@ def test_an_answer_is_audited_and_replays_to_the_same_bytes(client, patient):
     """A3, W23: many moments, two presets, refused ones too."""
     draw, same = random.Random(0), 0
     patients = sorted(client.service.stays)
-    replays = count(30, 100)
+    replays = count(20, 100)
     for _ in range(replays):
         query = {"at": str(draw.randrange(100, 1450)), "h": draw.choice([1, 6])}
         query |= draw.choice([{}, {"limits": "map65"}])
@@ -231,10 +231,10 @@ def test_a_choice_is_kept_before_the_model_is_shown(own, patient):
     assert len(lines) == number
 
 
-def test_too_many_at_once_are_sent_away_and_health_goes_on(run, tmp_path, patient):
+def test_too_many_at_once_are_sent_away_and_health_goes_on(service, tmp_path, patient):
     """S2: ten times what the queue holds; no 5xx, and it recovers."""
-    service = make_service(run, tmp_path, queue=4)
-    client = Client(service)
+    small = beside(service, tmp_path, queue=4)
+    client = Client(small)
     body = body_of(client, patient)
     calls = [("POST", "/v1/whatif", body)] * 50 + [("GET", "/healthz", None)]
     found = client.together(*calls)
@@ -245,13 +245,13 @@ def test_too_many_at_once_are_sent_away_and_health_goes_on(run, tmp_path, patien
     assert found[-1].status_code == 200
     assert client.post("/v1/whatif", body).status_code == 200
     client.close()
-    service.stop()
+    small.stop()
 
 
-def test_what_takes_too_long_is_refused(run, tmp_path, patient):
+def test_what_takes_too_long_is_refused(service, tmp_path, patient):
     """R14."""
-    service = make_service(run, tmp_path, timeout=1e-4)
-    client = Client(service)
+    hurried = beside(service, tmp_path, timeout=1e-4)
+    client = Client(hurried)
     answer = ask(client, patient).json()
     assert [one["code"] for one in answer["refusals"]] == ["R14"]
     assert answer["suggested"] is None
@@ -259,7 +259,7 @@ def test_what_takes_too_long_is_refused(run, tmp_path, patient):
     entry = client.get(f"/v1/audit/{answer['audit_id']}").json()["body"]
     assert entry["service"] == "R14"
     client.close()
-    service.stop()
+    hurried.stop()
 
 
 def test_the_card_the_codes_and_the_calibration(client):

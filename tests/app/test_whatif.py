@@ -20,7 +20,6 @@ from stepdown.app.request import (
     model_state,
     read_request,
     request_from_dict,
-    request_to_dict,
 )
 from stepdown.app.whatif import to_bytes, what_if
 from stepdown.signals import LEVELS, NAMES
@@ -285,7 +284,7 @@ def test_the_wish_of_a_policy_is_held_to_the_same_set(engine, moments, answers):
 def test_a_request_survives_json(service):
     for stay in service.stays.values():
         request = request_at(stay, 700.0, 3, "map65")
-        table = json.loads(json.dumps(request_to_dict(request)))
+        table = json.loads(json.dumps(dataclasses.asdict(request)))
         assert request_from_dict(table) == request
 
 
