@@ -133,7 +133,7 @@ def read_site(path: Path | None) -> tuple[Limits, GateConfig]:
         known = set(table) <= {"limits", "gates"}
         given = table.get("gates", {}) if known else {}
         gates = GateConfig(**{name: _as_float(name, value) for name, value in given.items()})
-    except (TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (AttributeError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected JSON with limits and gates, got {error}.") from None
     if not known:
         raise ValueError(f"{path}: expected only limits and gates.")

@@ -288,8 +288,12 @@ def test_a_site_file_may_only_be_stricter(tmp_path):
     file.write_text('{"gates": {"support": 3}}')
     with pytest.raises(ValueError, match="stricter"):
         read_site(file)
-    file.write_text('{"gates": {"other": 3}}')
-    with pytest.raises(ValueError, match="expected JSON with limits and gates"):
+    for odd in ('{"gates": {"other": 3}}', '{"gates": []', '{"gates": [1]}', "[]", "null"):
+        file.write_text(odd)
+        with pytest.raises(ValueError, match="expected JSON with limits and gates"):
+            read_site(file)
+    file.write_text('{"other": {}}')
+    with pytest.raises(ValueError, match="expected only limits and gates"):
         read_site(file)
 
 
