@@ -30,7 +30,7 @@ uvicorn.run(app, port=int(sys.argv[1]), access_log=False, log_level="warning")
 APP = """
 import sys
 from pathlib import Path
-from stepdown.app.commands import AppConfig, serve
+from stepdown.commands.app import AppConfig, serve
 serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
 """
 PORTS = {"app": 8441, "echo": 8442}

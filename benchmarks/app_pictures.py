@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, sync_playwright
 APP = """
 import sys
 from pathlib import Path
-from stepdown.app.commands import AppConfig, serve
+from stepdown.commands.app import AppConfig, serve
 serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
 """
 PORT = 8433

@@ -117,7 +117,7 @@ COMMANDS: dict[str, Command] = {
         "Serve the what-if forecasts of a finished run on this machine.",
     ),
     "audit verify": Command(
-        "app", "AuditConfig", "verify_audit", "Check that nobody has changed the audit of an app."
+        "audit", "AuditConfig", "verify_audit", "Check that nobody has changed the audit of an app."
     ),
 }
 

@@ -1,21 +1,72 @@
-"""All that an answer is made of, and the one call into compiled code."""
+"""The models and the recorded hours behind an answer, and what they say about one state.
 
+The outlook is one compiled program: eight levels, six hours, all draws, judged by counts. It always
+computes everything, in the same order and with random numbers that depend on the state alone, so
+candidates can be asked for in any order, or alone, and the numbers are the same. What is not shown
+is cut away on the host.
+
+The support is recorded hours like this one: how many there are at each level, and what happened
+next. A recorded hour is similar if its state is no farther than a radius, in z-scores over the
+hour's signals and the level in force. The radius is set by select patients: so large that 95 % of
+their recorded decisions have at least 20 similar train hours at the level that was chosen. Counts
+are of hours in which exactly the candidate level was chosen.
+"""
+
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from stepdown.app.forecast import JUDGED, Outlook, keys_of, look_ahead
-from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits
-from stepdown.app.support import Support, count_similar, distances
+from stepdown.app.limits import DEFAULT_GATES, JUDGED, GateConfig, Limits
 from stepdown.guardian.threshold import Guardian
-from stepdown.handover import Policy
-from stepdown.signals import LEVELS, NAMES
-from stepdown.twin.fit import Twin
+from stepdown.handover import Policy, Transitions, require_role
+from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
+from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
+from stepdown.twin.calibrated import Calibrated
+from stepdown.twin.fit import Twin, level_score
+from stepdown.twin.rollout import follow_plans
 
-DRAWS = 100
+DRAWS, FEWEST_DRAWS = 100, 50  # simulated courses
+SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns that are forecast on the screen
+QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
+SHARE, ENOUGH = 0.95, DEFAULT_GATES.support  # of select decisions that have enough similar hours
+SAMPLED = 1000  # select decisions that set the radius
+NEAREST = 3  # recorded patients that are shown for a level
+
+State = Float[Array, "steps 13"]
+
+
+class Support(eqx.Module):
+    """Train hours as points, with what came next."""
+
+    points: Float[np.ndarray, "n coordinates"]
+    level: Int[np.ndarray, " n"]  # chosen
+    before: Int[np.ndarray, " n"]  # in force
+    patient: Int[np.ndarray, " n"]
+    hour: Int[np.ndarray, " n"]  # of the patient's recorded decisions
+    later: Float[np.ndarray, "n steps 3"]  # MAP, HR and pulsatility of the hour that followed
+    radius: float
+    scaler: Scaler
+    names: tuple[str, ...] = eqx.field(static=True)  # pseudonyms
+
+
+class Outlook(eqx.Module):
+    """What may come under each level, held for six hours."""
+
+    quantiles: Float[Array, "8 quantiles samples shown"]
+    carried: Float[Array, "8 shown"]  # the last sample, carried forward under the level
+    crossing: Int[Array, "8 judged"]  # draws that leave a limit at any sample
+    crossing_any: Int[Array, " 8"]  # ... any of the limits
+    p_value: Float[Array, " 8"]  # of the decision, by the guardian
+    within: Float[Array, "8 shown"]  # variance inside the members, first hour; NaN: not known
+    between: Float[Array, "8 shown"]  # variance of the members' centers
+    preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
 
 
 @dataclass(frozen=True)
@@ -35,8 +86,8 @@ class Engine:
     read_by_policy: tuple[int, ...] = ()  # columns
 
     def __post_init__(self):
-        if self.draws < 50:
-            raise ValueError(f"draws: expected at least 50, got {self.draws}.")
+        if self.draws < FEWEST_DRAWS:
+            raise ValueError(f"draws: expected at least {FEWEST_DRAWS}, got {self.draws}.")
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -50,15 +101,188 @@ def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
     by_column = limits.bounds()
     bounds = jnp.asarray([by_column[column] for column in JUDGED], jnp.float32)
     keys = keys_of(state, engine.draws)
-    models = engine.twin, engine.guardian, engine.policy
-    found = look_ahead(models, jnp.asarray(state), bounds, keys)
+    found = look_ahead(
+        engine.twin, engine.guardian, engine.policy, jnp.asarray(state), bounds, keys
+    )
     return jax.tree.map(np.asarray, found)
 
 
 def warm_up(engine: Engine) -> None:
     """Compile everything that an answer needs, by looking once."""
-    state = np.zeros((engine.twin.steps, len(NAMES) + 1), np.float32)
-    state[:, : len(NAMES)] = np.asarray(engine.twin.scaler.mean)
-    state[:, -1] = LEVELS[0]
+    row = np.append(np.asarray(engine.twin.scaler.mean), LEVELS[0])
+    state = np.tile(row.astype(np.float32), (engine.twin.steps, 1))
     look(engine, state, Limits())
     count_similar(engine.support, distances(engine.support, state))
+
+
+# ── the outlook ───────────────────────────────────────────────────────────────────────────────────
+
+
+@eqx.filter_jit
+def look_ahead(
+    twin: Twin,
+    guardian: Guardian,
+    policy: Policy | None,
+    state: State,
+    bounds: Float[Array, "3 2"],
+    keys: Key[Array, " draws"],
+) -> Outlook:
+    """Follow every level for six hours; `bounds` are the limits of MAP, HR and pulsatility."""
+    levels = jnp.asarray(LEVELS)
+    plans = jnp.broadcast_to(levels[:, None], (len(LEVELS), HORIZON))
+    drawn = follow_plans(twin, state, plans, keys=keys)
+    drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, 13)
+    shown = drawn[..., np.array(SHOWN)]
+    quantiles = jnp.quantile(shown, jnp.asarray(QUANTILES), axis=1)
+    judged = drawn[..., np.array(JUDGED)]
+    low, high = bounds[None, None, None, :, 0], bounds[None, None, None, :, 1]
+    left = ~((judged > low) & (judged < high)).all(2)  # (8, draws, judged)
+    carried = jax.vmap(lambda level: twin.carry(state, level))(levels)[:, -1]
+    within, between = _spread(twin, state, levels)
+    states = jnp.broadcast_to(state[None], (len(LEVELS), *state.shape))
+    return Outlook(
+        quantiles=jnp.moveaxis(quantiles, 0, 1),
+        carried=carried[:, np.array(SHOWN)],
+        crossing=left.sum(1),
+        crossing_any=left.any(-1).sum(1),
+        p_value=guardian.p_values(states, levels),
+        within=within,
+        between=between,
+        preference=jnp.full(len(LEVELS), jnp.nan) if policy is None else policy(state),
+    )
+
+
+def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
+    """Variance within and between members over the first hour, in z-scores; NaN if one model."""
+    unknown = jnp.full((len(LEVELS), len(SHOWN)), jnp.nan)
+    network = twin.network
+    if not isinstance(network, Calibrated):
+        return unknown, unknown
+    scores = twin.scaler.to_scores(state)
+
+    def one(level):
+        far, spread = eqx.filter_vmap(lambda x: x.expect(scores, level_score(level)))(
+            network.members
+        )
+        inside = jnp.mean(spread**2, axis=0) * jnp.var(network.errors, axis=0)
+        return jnp.mean(inside, axis=0), jnp.mean(jnp.var(far, axis=0), axis=0)
+
+    within, between = jax.vmap(one)(levels)
+    known = [twin.scaler.present.index(i) if i in twin.scaler.present else -1 for i in SHOWN]
+    lacking = jnp.asarray([i < 0 for i in known])[None]
+    pick = np.array(known)
+    return tuple(jnp.where(lacking, jnp.nan, x[:, pick]) for x in (within, between))
+
+
+def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
+    """Random numbers that belong to this state: the same question has the same answer."""
+    told = hashlib.sha256(np.ascontiguousarray(state, "<f4").tobytes()).digest()
+    return jr.split(jr.key(int.from_bytes(told[:4], "little")), draws)
+
+
+def disagreement(outlook: Outlook) -> np.ndarray:
+    """Share of the variance that is between the members, the worst of MAP and pulsatility."""
+    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
+    within = np.asarray(outlook.within)[:, columns]
+    between = np.asarray(outlook.between)[:, columns]
+    return np.max(between / np.maximum(within + between, 1e-12), axis=-1)
+
+
+# ── the support ───────────────────────────────────────────────────────────────────────────────────
+
+
+def make_support(
+    train: Transitions, select: Transitions, scaler: Scaler, names: tuple[str, ...]
+) -> Support:
+    """Index the train hours; `names` are the pseudonyms of the train cohort."""
+    require_role(train, "train")
+    require_role(select, "select")
+    points, patient = _points(scaler, np.asarray(train.state)), np.asarray(train.patient)
+    level = np.asarray(train.level)
+    every = np.unique(np.linspace(0, len(select.level) - 1, SAMPLED).astype(int))
+    asked = _points(scaler, np.asarray(select.state)[every])
+    chosen = np.asarray(select.level)[every]
+    later = np.asarray(train.next_state)[..., list(JUDGED)]
+    first = np.searchsorted(patient, patient)  # rows go patient by patient
+    return Support(
+        points=points,
+        level=level,
+        before=np.round(np.asarray(train.state)[:, -1, LEVEL]).astype(int),
+        patient=patient,
+        hour=np.arange(len(patient)) - first,
+        later=later,
+        radius=_radius(points, level, asked, chosen),
+        scaler=scaler,
+        names=names,
+    )
+
+
+def distances(support: Support, state: np.ndarray) -> Float[np.ndarray, " n"]:
+    """From one state to every train state, z-scores."""
+    query = _points(support.scaler, np.asarray(state)[None])
+    return np.linalg.norm(support.points - query, axis=1)
+
+
+def count_similar(support: Support, distance: Float[np.ndarray, " n"]) -> Int[np.ndarray, " 8"]:
+    """Similar train hours in which each level was chosen."""
+    near = support.level[distance <= support.radius]
+    return np.bincount(near, minlength=LEVELS[-1] + 1)[LEVELS[0] : LEVELS[-1] + 1]
+
+
+def nearest_patients(
+    support: Support, distance: Float[np.ndarray, " n"], level: int, count: int = NEAREST
+) -> list[dict]:
+    """The most similar hour of each of the nearest patients at this level, and what came next."""
+    rows = np.flatnonzero((support.level == level) & (distance <= support.radius))
+    rows = rows[np.argsort(distance[rows], kind="stable")]
+    _, first = np.unique(support.patient[rows], return_index=True)
+    return [_told(support, int(row), float(distance[row])) for row in rows[np.sort(first)[:count]]]
+
+
+def _told(support: Support, row: int, distance: float) -> dict:
+    pressure, rate, pulse = support.later[row].T
+    return {
+        "patient": support.names[support.patient[row]],
+        "hour": int(support.hour[row]),
+        "distance": round(float(distance), 2),
+        "p_before": int(support.before[row]),
+        "p": int(support.level[row]),
+        "next_hour": {
+            "map_mean": _round(np.nanmean(pressure)),
+            "map_lowest": _round(np.nanmin(pressure)),
+            "hr_mean": _round(np.nanmean(rate)),
+            "pulsatility_lowest": _round(np.nanmin(pulse)),
+        },
+    }
+
+
+def _round(value: np.floating) -> float:
+    return round(float(value), 1)
+
+
+def _points(scaler: Scaler, states: np.ndarray) -> np.ndarray:
+    """The signals of the hour and the level in force; not the choice."""
+    used = list(scaler.present)
+    mean, sd = np.asarray(scaler.mean)[used], np.asarray(scaler.sd)[used]
+    scores = ((states[..., used] - mean) / sd).reshape(len(states), -1)
+    level = (states[:, -1, LEVEL] - LEVEL_MEAN) / LEVEL_SD
+    return np.concatenate([scores, level[:, None]], axis=1, dtype=np.float32)
+
+
+def _radius(points, level, asked, chosen) -> float:
+    """Within it, most select decisions have enough similar hours at the chosen level."""
+    needed: list[float] = []
+    squares = np.sum(points**2, axis=1)
+    for p in np.unique(chosen):
+        rows = level == p
+        if rows.sum() < ENOUGH:
+            needed += [np.inf] * int((chosen == p).sum())
+            continue
+        here = asked[chosen == p]
+        gram = here @ points[rows].T
+        square = np.sum(here**2, axis=1)[:, None] + squares[rows][None] - 2 * gram
+        needed += list(np.sqrt(np.maximum(np.partition(square, ENOUGH - 1)[:, ENOUGH - 1], 0.0)))
+    finite: Bool[np.ndarray, " n"] = np.isfinite(needed)
+    if not finite.any():
+        return 0.0  # too few patients: nothing has support
+    return float(np.quantile(np.asarray(needed)[finite], SHARE))

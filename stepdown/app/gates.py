@@ -1,4 +1,8 @@
-"""The gates: when nothing may be forecast, and what may never be suggested. Pure, NumPy alone.
+"""The gates: when nothing may be forecast, what may never be suggested, and the words for it. Pure.
+
+R01 to R09 refuse the whole state, R10 and R11 one candidate level, R12 one chart, R13 and R14 the
+computation. H1 to H5 are the hard gates: what may never be suggested, whatever a model thinks.
+A code never changes its meaning; its sentence says the threshold that is in force.
 
 Everything works on one bedside or on many at once (leading axes), so that the same code that
 serves one patient is tried on a hundred thousand. A missing sample can hide anything, so it never
@@ -6,16 +10,20 @@ vouches for stability: with a gap in the last hour no change is suggested. There
 away never turns a refusal into advice.
 """
 
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits
+from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits
 from stepdown.app.units import suspect_units
-from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED
+from stepdown.policies.constraint import REACH, forbidden_levels
+from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED, STEPS
 
-REACH = 2  # levels in one decision
-LV_FROM = 4  # P-level; below it the console shows no LV metrics
 UNKNOWN = -1  # a level that nobody told
 PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
 _HARD = np.array([signal.hard for signal in SIGNALS])
@@ -47,31 +55,22 @@ def state_refusals(
     Columns that no model reads are not looked at, so leaving one out changes nothing.
     """
     columns = np.array(sorted({*used, *REQUIRED}))
+    empty = too_empty(bed.signals, config)
     found = [
         ~(bed.age <= config.oldest),
-        _missing(bed.signals[..., list(REQUIRED)], config).any(-1),
+        empty[..., list(REQUIRED)].any(-1),
         _flat(bed, columns[columns != SPEED], config).any(-1),
-        _outside(bed.signals[..., columns], _HARD[columns]).any((-2, -1)),
+        outside_hard(bed.signals)[..., columns].any(-1),
         suspect_units(bed.signals, declared)[..., columns].any(-1) | bed.undeclared,
         ~bed.clock | (bed.age < 0),
         wrong_level(bed),
         bed.alarm,
     ]
     others = [i for i in columns if i not in REQUIRED]
-    incomplete = _missing(bed.signals[..., others], config).any(-1)
+    incomplete = empty[..., others].any(-1)
     unjudged = np.isnan(bed.likeness) & ~np.any(found, axis=0)
     found.append(incomplete | (bed.likeness < config.unlike_state) | unjudged)
     return np.stack([np.broadcast_to(x, bed.level.shape) for x in found], axis=-1)
-
-
-def allowed_levels(
-    bed: Bedside,
-    refused: Bool[np.ndarray, "*n 9"],
-    limits: Limits,
-    used: tuple[int, ...] = REQUIRED,
-) -> Bool[np.ndarray, "*n 8"]:
-    """Levels that no hard gate forbids; column i is P-(i + 2)."""
-    return ~np.any(list(forbidding_gates(bed, refused, limits, used).values()), axis=0)
 
 
 def forbidding_gates(
@@ -80,17 +79,16 @@ def forbidding_gates(
     limits: Limits,
     used: tuple[int, ...] = REQUIRED,
 ) -> dict[str, Bool[np.ndarray, "*n 8"]]:
-    """By hard gate, the levels that it forbids."""
+    """By hard gate, the levels that it forbids; column i is P-(i + 2)."""
     levels = np.array(LEVELS)
-    step = levels - bed.level[..., None]
-    change, down = step != 0, step < 0
+    change = levels != bed.level[..., None]
     valid = (levels >= LOWEST) & (levels <= np.minimum(bed.highest, HIGHEST)[..., None])
-    unsafe = outside_limits(bed.signals, limits)[..., None]
+    constraint = forbidden_levels(bed.level, outside_limits(bed.signals, limits))
     gap = has_gap(bed.signals, used)[..., None]
     return {
         "H1": ~valid,
-        "H2": np.abs(step) > REACH,
-        "H3": down & unsafe,
+        "H2": np.asarray(constraint.far),
+        "H3": np.asarray(constraint.down),
         "H4": change & refused.any(-1, keepdims=True),
         "H5": change & gap,
     }
@@ -156,11 +154,7 @@ def inside_limits(
     signals: Float[np.ndarray, "*n steps 12"], limits: Limits
 ) -> Bool[np.ndarray, "*n"]:
     """Whether every sample of MAP, HR and pulsatility was measured and lay inside the limits."""
-    held = np.ones(signals.shape[:-2], bool)
-    for column, (low, high) in limits.bounds().items():
-        values = signals[..., column]
-        held &= ((values > low) & (values < high)).all(-1)  # NaN is not inside
-    return np.asarray(held)
+    return np.asarray(~(outside_limits(signals, limits) | has_gap(signals, JUDGED)))
 
 
 def outside_limits(
@@ -191,12 +185,16 @@ def wrong_level(bed: Bedside) -> Bool[np.ndarray, "*n"]:
     return np.asarray(outside | ((bed.speed_level != UNKNOWN) & (bed.speed_level != bed.level)))
 
 
-def _missing(values: np.ndarray, config: GateConfig) -> np.ndarray:
-    return np.isnan(values).mean(-2) > config.missing
+def too_empty(
+    signals: Float[np.ndarray, "*n steps 12"], config: GateConfig
+) -> Bool[np.ndarray, "*n 12"]:
+    """Columns that lack more of the hour than a forecast can do without."""
+    return np.isnan(signals).mean(-2) > config.missing
 
 
-def _outside(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    return (values < ranges[:, 0]) | (values > ranges[:, 1])
+def outside_hard(signals: Float[np.ndarray, "*n steps 12"]) -> Bool[np.ndarray, "*n 12"]:
+    """Columns with a value that can be no measurement."""
+    return np.any((signals < _HARD[:, 0]) | (signals > _HARD[:, 1]), axis=-2)
 
 
 def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
@@ -211,3 +209,130 @@ def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
     runs = [same[..., i : i + span, :].all(-2) for i in range(steps - span)]
     rounded = ((values == np.round(values)) | np.isnan(values)).all(-2)
     return np.where(rounded, same.all(-2), np.any(runs, axis=0))
+
+
+# ── the words ────────────────────────────────────────────────────────────────────────────────────
+
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
+Scope = Literal["state", "candidate", "chart", "service"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """One line of the table."""
+
+    scope: Scope
+    sentence: str  # what is the matter
+    remedy: str  # what to do about it
+
+
+@functools.cache
+def refusal_codes(gates: GateConfig = DEFAULT_GATES) -> dict[str, Code]:
+    """The table of refusals, under the thresholds of a site."""
+    return {
+        "R01": Code(
+            "state",
+            f"The newest sample is more than {gates.oldest:g} min old.",
+            "Wait for new samples, or choose an earlier moment of the recording.",
+        ),
+        "R02": Code(
+            "state",
+            f"More than {100 * gates.missing:g} % of the last hour is missing in MAP, HR or "
+            "pulsatility.",
+            f"Check the sensors; a forecast needs {_needed_samples(gates)}.",
+        ),
+        "R03": Code(
+            "state",
+            f"A signal stands still for {gates.flat:g} min or longer.",
+            "Check the sensor and the line; a stuck value is no measurement.",
+        ),
+        "R04": Code(
+            "state",
+            "A value lies outside the range in which it can be a measurement.",
+            "Look at the data quality screen; leave the value empty if the device had none.",
+        ),
+        "R05": Code(
+            "state",
+            "The values do not fit their declared unit, or no unit is declared.",
+            "Declare the unit that the device really writes.",
+        ),
+        "R06": Code(
+            "state",
+            "The clock jumped, or samples come from the future.",
+            "Check the time and the zone of the recording.",
+        ),
+        "R07": Code(
+            "state",
+            "The pump profile is missing or unknown, or the P-level is not one of its levels.",
+            "Choose the pump type and enter the P-level that is in force.",
+        ),
+        "R08": Code(
+            "state",
+            "Suction or a wrong position of the pump is reported.",
+            "Resolve it at the console first; it comes before any change of support.",
+        ),
+        "R09": Code(
+            "state",
+            "This patient's state is unlike the training data.",
+            "Decide without the model: it has not seen patients like this one.",
+        ),
+        "R10": Code(
+            "candidate",
+            "This P-level is unlike the training data for such states. No forecast is shown.",
+            "Look at another level, or decide without the model.",
+        ),
+        "R11": Code(
+            "candidate",
+            "The members of the model disagree about this P-level. No forecast is shown.",
+            "Look at another level, or decide without the model.",
+        ),
+        "R12": Code(
+            "chart",
+            f"LV metrics are not available below P-{LV_FROM}.",
+            "Judge by MAP, HR, pulsatility and flow, or by echo.",
+        ),
+        "R13": Code(
+            "service",
+            "A model file failed its integrity check.",
+            "Restore the run folder or make it again; nothing is forecast until then.",
+        ),
+        "R14": Code(
+            "service",
+            "The computation took too long and was given up.",
+            "Try again; if it happens often, use a smaller model or a faster machine.",
+        ),
+    }
+
+
+def _needed_samples(gates: GateConfig) -> str:
+    """How many samples of an hour have to be there, in words."""
+    lost = math.floor(STEPS * gates.missing + 1e-9)
+    share = f"at least {COUNTS[STEPS - lost]} of" if lost else "all"
+    return f"{share} {COUNTS[STEPS]} samples"
+
+
+STATE_CODES = tuple(name for name, code in refusal_codes().items() if code.scope == "state")
+
+GATES: dict[str, str] = {
+    "H1": f"Outside P-{LOWEST} to the highest level of this pump.",
+    "H2": f"More than {COUNTS[REACH]} levels away from the level in force.",
+    "H3": "Lower than the level in force, while MAP, HR or pulsatility was outside the limits in "
+    "the last hour.",
+    "H4": "A change, while the state is refused.",
+    "H5": "A change, while a sample of the last hour is missing.",
+}
+LV_END = f"Below P-{LV_FROM} the console shows no LV metrics: LVEDP ends there."
+
+
+def refusal(
+    code: str, gates: GateConfig, detail: str = "", about: str | None = None
+) -> dict[str, str | None]:
+    """One refusal as the screen shows it; `about` names the signal or chart it concerns."""
+    known = refusal_codes(gates)[code]
+    return {
+        "code": code,
+        "scope": known.scope,
+        "sentence": detail or known.sentence,
+        "remedy": known.remedy,
+        "about": about,
+    }

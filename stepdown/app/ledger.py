@@ -3,10 +3,11 @@
 At every whole hour of a recording the coming hour is forecast for the level that was held in it,
 from what was known then. Once the hour is over, the forecast is scored: whether the 90 % band held
 the sample at its end, and how far the median and carry-forward were off over the hour. An hour in
-which the level changed was held at no level, so it is left out and counted.
+which the level changed was held at no level, so it is left out and counted. Over all patients the
+same scores say whether bands cover what they claim, and what models give away.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,13 +17,18 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from stepdown.app.forecast import JUDGED
+from stepdown.app.engine import QUANTILES, Engine
+from stepdown.app.limits import JUDGED
 from stepdown.app.recordings import Stay
-from stepdown.signals import LEVEL, LOWEST, MAP, NAMES
+from stepdown.evaluation.shifts import auroc
+from stepdown.guardian.threshold import log_densities
+from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP, NAMES
 from stepdown.twin.fit import Twin
 
 ROWS = 24  # hours of one compiled call
-BAND = (0.05, 0.95)
+BAND = (QUANTILES[0], QUANTILES[-1])  # 90 %
+HOURS = 480  # of all patients, evenly spread
+TELLING = 0.60  # AUC up to which membership counts as hidden
 
 
 class Scored(eqx.Module):
@@ -42,6 +48,18 @@ class Past(eqx.Module):
     later: Float[np.ndarray, "n steps 13"]
     end: Float[np.ndarray, " n"]  # minute of the last sample of the later hour
     changed: Bool[np.ndarray, " n"]  # the level changed in the later hour
+
+
+class Book(eqx.Module):
+    """The hours of one patient or of many, and how their forecasts came out."""
+
+    past: Past
+    scored: Scored
+
+
+def keep_book(engine: Engine, past: Past) -> Book:
+    """Score every hour by the engine's twin."""
+    return Book(past, score_hours(engine.twin, past, engine.draws))
 
 
 def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
@@ -80,12 +98,7 @@ def join(parts: Sequence[Past], steps: int) -> Past:
     """Hours of several recordings."""
     if not parts:
         return _stack([], steps)
-    return Past(
-        **{
-            name: np.concatenate([getattr(one, name) for one in parts])
-            for name in ("state", "level", "later", "end", "changed")
-        }
-    )
+    return jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
 
 
 def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored:
@@ -131,8 +144,9 @@ def _score(
     return jax.vmap(one)(states, levels, later, keys)
 
 
-def skill_so_far(scored: Scored, past: Past, minute: float, hours: float = 24.0) -> dict[str, Any]:
+def skill_so_far(book: Book, minute: float, hours: float = 24.0) -> dict[str, Any]:
     """This patient's coverage and skill over the last hours, from forecasts that are over."""
+    past, scored = book.past, book.scored
     chosen = np.flatnonzero((past.end > minute - 60 * hours) & (past.end <= minute + 1e-6))
     rows = [int(i) for i in chosen if not past.changed[i]]
     found: dict[str, Any] = {
@@ -181,3 +195,62 @@ def coverage_curve(scored: Scored) -> list[dict[str, float]]:
         covered = np.mean(np.abs(place - 0.5) <= claimed / 2)
         found.append({"claimed": round(float(claimed), 1), "covered": round(float(covered), 3)})
     return found
+
+
+# ── all patients ──────────────────────────────────────────────────────────────────────────────────
+
+
+def measure_coverage(
+    engine: Engine, stays: Iterable[Stay], fitted_on: Iterable[Stay] = ()
+) -> dict[str, Any]:
+    """Coverage of MAP an hour ahead: overall, by level, and where the level changed.
+
+    With the patients that the models were fitted on, also how far membership shows.
+    """
+    shown = keep_book(engine, _sample(engine, stays))
+    level, before = shown.past.level, shown.past.state[:, -1, LEVEL]
+    groups = {f"P-{p}": level == p for p in LEVELS}
+    groups |= {"level changed": level != before, "level held": level == before}
+    return {
+        "hours": len(level),
+        "signal": NAMES[MAP],
+        "curve": coverage_curve(shown.scored) if len(level) else [],
+        "groups": [_group(name, mask, shown.scored) for name, mask in groups.items()],
+        "membership": _membership(engine, shown, _sample(engine, fitted_on)),
+    }
+
+
+def _sample(engine: Engine, stays: Iterable[Stay]) -> Past:
+    """Hours through which the level was held, evenly spread over the patients."""
+    steps = engine.twin.steps
+    every = join([past_hours(stay, steps, engine.used) for stay in stays], steps)
+    held = np.flatnonzero(~every.changed)
+    rows = held[np.unique(np.linspace(0, len(held) - 1, HOURS).astype(int))] if len(held) else held
+    return jax.tree.map(lambda x: x[rows], every)
+
+
+def _group(name: str, mask: np.ndarray, scored: Scored) -> dict[str, Any]:
+    rows = [int(i) for i in np.flatnonzero(mask)]
+    found = _skill(scored, rows, JUDGED.index(MAP))
+    del found["held"]
+    return {"group": name, "hours": len(rows)} | found
+
+
+def _membership(engine: Engine, shown: Book, fitted_on: Past) -> dict[str, Any] | None:
+    """How well one can tell hours that a model was fitted on from others: 0.5 is not at all."""
+    if not len(fitted_on.level) or not len(shown.past.level):
+        return None
+    books = keep_book(engine, fitted_on), shown
+    small = [-np.mean(x.scored.error, axis=1) for x in books]
+    dense = [
+        log_densities(engine.guardian.density, jnp.asarray(x.past.state), jnp.asarray(x.past.level))
+        for x in books
+    ]
+    return {
+        "twin_auc": round(auroc(*small), 3),
+        "guardian_auc": round(auroc(*dense), 3),
+        "target": TELLING,
+        "hours": [len(x.past.level) for x in books],
+        "words": "AUC of telling hours that a model was fitted on from hours of test patients, by "
+        "the twin's error and by the guardian's density; 0.5 is chance.",
+    }

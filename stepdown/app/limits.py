@@ -1,22 +1,28 @@
-"""Limits and thresholds: presets that a site may make stricter, never looser.
+"""Limits and thresholds, each number once: presets that a site may make stricter, never looser.
 
-A limit is crossed at the limit itself, as in docs/definitions.md (stable strictly above). Of two
-sets of limits the most restrictive value of each wins.
+Gates, refusals, sentences and screens all read them here. A limit is crossed at the limit itself,
+as in docs/definitions.md (stable strictly above). Of two sets of limits the most restrictive value
+of each wins.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from stepdown.problem.clinical import PAPER as CLINICAL
-from stepdown.signals import HR, MAP, PULSATILITY
+from stepdown.signals import HR, MAP, NAMES, PULSATILITY
 
 PresetName = Literal["paper", "map65", "site"]
+JUDGED = (MAP, HR, PULSATILITY)  # columns with limits
+LV_FROM = 4  # P-level; below it the console shows no LV metrics
+HIGHEST_LIMIT = 300.0  # of any signal
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Inside means strictly between; None is no limit."""
+    """Inside means strictly between; None is no limit. The defaults are the loosest."""
 
     map_low: float = CLINICAL.map_limit  # mmHg
     hr_low: float = CLINICAL.hr_limit  # /min
@@ -26,33 +32,42 @@ class Limits:
     pulsatility_high: float | None = None
 
     def __post_init__(self):
-        for name in ("map", "hr", "pulsatility"):
+        for column in JUDGED:
+            name = NAMES[column]
             low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-            base = _BASE[f"{name}_low"]
-            if not base <= low < 300.0:
+            loosest = getattr(Limits, f"{name}_low")
+            if not loosest <= low < HIGHEST_LIMIT:
                 raise ValueError(
-                    f"{name}_low: expected {base:g} to 300, got {low:g}. "
+                    f"{name}_low: expected {loosest:g} to {HIGHEST_LIMIT:g}, got {low:g}. "
                     "A site may only make limits stricter."
                 )
-            if high is not None and not low < high <= 300.0:
-                raise ValueError(f"{name}_high: expected {low:g} to 300, got {high:g}.")
+            if high is not None and not low < high <= HIGHEST_LIMIT:
+                raise ValueError(
+                    f"{name}_high: expected {low:g} to {HIGHEST_LIMIT:g}, got {high:g}."
+                )
 
     def bounds(self) -> dict[int, tuple[float, float]]:
         """Lower and upper limit by column of a state."""
-        return {
-            MAP: (self.map_low, _top(self.map_high)),
-            HR: (self.hr_low, _top(self.hr_high)),
-            PULSATILITY: (self.pulsatility_low, _top(self.pulsatility_high)),
-        }
+        found = {}
+        for column in JUDGED:
+            high = getattr(self, f"{NAMES[column]}_high")
+            low = getattr(self, f"{NAMES[column]}_low")
+            found[column] = (low, float("inf") if high is None else high)
+        return found
 
 
-_BASE = {
-    "map_low": CLINICAL.map_limit,
-    "hr_low": CLINICAL.hr_limit,
-    "pulsatility_low": CLINICAL.pulsatility_limit,
-}
 PRESETS: dict[str, Limits] = {"paper": Limits(), "map65": Limits(map_low=65.0)}
-LABELS = {"paper": "Paper (MAP 60)", "map65": "MAP 65", "site": "Site"}
+LABELS = {
+    "paper": f"Paper (MAP {PRESETS['paper'].map_low:g})",
+    "map65": f"MAP {PRESETS['map65'].map_low:g}",
+    "site": "Site",
+}
+
+
+def effective_limits(site: Limits, *presets: str | None) -> Limits:
+    """The most restrictive of the presets, `site` being the site's own."""
+    table = PRESETS | {"site": site}
+    return most_restrictive(*(table[name] for name in presets if name is not None))
 
 
 def most_restrictive(*limits: Limits) -> Limits:
@@ -78,18 +93,12 @@ def limits_from_dict(table: Mapping[str, Any]) -> Limits:
     return Limits(**given)
 
 
-def limits_to_dict(limits: Limits) -> dict[str, float | None]:
-    """Limits as JSON."""
-    return asdict(limits)
-
-
-def _top(high: float | None) -> float:
-    return float("inf") if high is None else high
-
-
 @dataclass(frozen=True)
 class GateConfig:
-    """Thresholds of the refusals; a site may only make them stricter. Judgment, to be signed."""
+    """Thresholds of the refusals; a site may only make them stricter. Judgment, to be signed.
+
+    The defaults are the loosest.
+    """
 
     oldest: float = 15.0  # min; R01
     missing: float = 0.20  # share of an hour; R02
@@ -101,31 +110,36 @@ class GateConfig:
     risk: float = 0.10  # share of courses that may cross a limit at an acceptable level
 
     def __post_init__(self):
-        for name in ("oldest", "missing", "flat", "disagreement", "risk"):
-            _within(name, getattr(self, name), 0.0, _LOOSEST[name])
-        for name in ("unlike_state", "unlike_level"):
-            _within(name, getattr(self, name), _LOOSEST[name], 1.0)
-        _within("support", self.support, _LOOSEST["support"], 1e9)
+        for field in fields(self):
+            value, loosest = getattr(self, field.name), field.default
+            low, high = (loosest, _MOST[field.name]) if field.name in _MOST else (0.0, loosest)
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{field.name}: expected {low:g} to {high:g}, got {value:g}. "
+                    "A site may only make thresholds stricter."
+                )
 
 
-_LOOSEST: dict[str, float | int] = {
-    "oldest": 15.0,
-    "missing": 0.20,
-    "flat": 30.0,
-    "unlike_state": 0.05,
-    "unlike_level": 0.05,
-    "support": 20,
-    "disagreement": 0.5,
-    "risk": 0.10,
-}
-
-
-def _within(name: str, value: float | int, low: float | int, high: float | int) -> None:
-    if not low <= value <= high:
-        raise ValueError(
-            f"{name}: expected {low:g} to {high:g}, got {value:g}. "
-            "A site may only make thresholds stricter."
-        )
-
-
+_MOST = {"unlike_state": 1.0, "unlike_level": 1.0, "support": 1e9}  # of what is stricter if larger
 DEFAULT_GATES = GateConfig()
+
+
+def read_site(path: Path | None) -> tuple[Limits, GateConfig]:
+    """The stricter limits and thresholds of a site."""
+    if path is None:
+        return Limits(), DEFAULT_GATES
+    try:
+        table: dict[str, Any] = json.loads(path.read_bytes())
+        known = set(table) <= {"limits", "gates"}
+        given = table.get("gates", {}) if known else {}
+        gates = GateConfig(**{name: _as_float(name, value) for name, value in given.items()})
+    except (AttributeError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected JSON with limits and gates, got {error}.") from None
+    if not known:
+        raise ValueError(f"{path}: expected only limits and gates.")
+    return limits_from_dict(table.get("limits", {})), gates
+
+
+def _as_float(name: str, value: Any) -> Any:
+    """A whole number in JSON is a number like any other, except where hours are counted."""
+    return float(value) if isinstance(value, int) and name != "support" else value

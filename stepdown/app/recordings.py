@@ -1,26 +1,47 @@
-"""Recorded patients as the screen shows them: a list, trends, and the moment that is "now".
+"""A finished run as the app shows it: verified models, and test patients at the moment "now".
 
 Recordings carry no dates: time is counted in minutes of support, and shown as a clock that began
 at midnight of the first of January 2000, UTC. Gaps stay gaps. Only test patients are shown, whom
 no model has seen.
 """
 
+import csv
 import datetime
+import hashlib
+import io
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepdown import __version__
+from stepdown.app.engine import DRAWS, Engine, make_support
 from stepdown.app.gates import UNKNOWN
-from stepdown.app.limits import PresetName
-from stepdown.app.pumps import PUMPS
+from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
+from stepdown.app.pumps import PUMPS, pump_of_table
 from stepdown.app.request import Channel, Request, parse_time
-from stepdown.handover import Cohort
-from stepdown.signals import HORIZON, LEVELS, NAMES, SIGNALS, STEPS
+from stepdown.app.units import rounded
+from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
+from stepdown.guardian.guardians import load_guardian
+from stepdown.handover import Cohort, Policy
+from stepdown.policies.saved import SavedPolicy, load_policy
+from stepdown.problem.hours import make_transitions
+from stepdown.records.fitted_on import (
+    Parts,
+    read_note,
+    read_parts,
+    read_profile,
+    require_same_split,
+)
+from stepdown.signals import HORIZON, LEVELS, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS, SPEED, STEPS
+from stepdown.twin.twins import load_twin
 
+TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-HISTORY = 36  # samples of a request: six hours at one in ten minutes
+HISTORY = 6  # hours of a request
 LATEST = 24 * 60.0  # min after the last sample that can still be asked for
 
 
@@ -40,6 +61,120 @@ class Stay:
         return float(np.flatnonzero(self.level != UNKNOWN)[-1] * self.minutes)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a run folder holds for the app."""
+
+    engine: Engine
+    stays: dict[str, Stay]  # test patients, who are shown
+    fitted_on: dict[str, Stay]  # train patients, for the card alone
+    card: dict[str, Any]
+
+
+def load_run(
+    run: Path,
+    draws: int = DRAWS,
+    gates: GateConfig = DEFAULT_GATES,
+    site: Limits | None = None,
+) -> Loaded:
+    """Verify every file of a run, then load what an answer needs; damage is an ArtifactError."""
+    check_run(run)
+    parts, stays = load_recordings(run)
+    for kind in _kinds(run)[1:]:
+        require_same_split(read_note(run / kind, kind), parts, run / kind)
+    twin, twin_config = load_twin(run / "twin")
+    guardian, saved = load_guardian(run / "guardian")
+    if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
+        raise ArtifactError(
+            f"{run}: expected a twin of one hour, got {twin.steps} samples of "
+            f"{parts.test.minutes:g} min. Fit it on hours."
+        )
+    scaler = guardian.density.pairs.scaler
+    train, select = make_transitions(parts.train), make_transitions(parts.select)
+    support = make_support(train, select, scaler, parts.train.patient)
+    policy, known = _read_policy(run, twin.steps)
+    engine = Engine(
+        twin=twin,
+        guardian=guardian,
+        support=support,
+        table=read_profile(run / "cohort", None),
+        model=_identity(run),
+        draws=draws,
+        gates=gates,
+        site=site or Limits(),
+        policy=policy,
+        method=known.method if known else None,
+        read_by_policy=known.present if known else (),
+    )
+    hours = {"train": len(train.level), "select": len(select.level)}
+    about = {"twin": twin_config.model, "guardian": saved.density.density, "hours": hours}
+    about["guardian_holds_patient_data"] = saved.contains_patient_data
+    fitted_on = read_stays(parts.train, pump_of_table(engine.table))
+    return Loaded(engine, stays, fitted_on, _card(run, engine, parts) | about)
+
+
+def _read_policy(run: Path, steps: int) -> tuple[Policy | None, SavedPolicy | None]:
+    """The learned policy of a run, if it has one."""
+    if not (run / "policy").is_dir():
+        return None, None
+    policy, known = load_policy(run / "policy")
+    if known.steps != steps:
+        raise ArtifactError(
+            f"{run / 'policy'}: expected a policy of {steps} samples, got {known.steps}."
+        )
+    return policy, known
+
+
+def _card(run: Path, engine: Engine, parts: Parts) -> dict[str, Any]:
+    """What the models are and on whom they were fitted."""
+    counted = (parts.train, parts.select, parts.test)
+    return {
+        **engine.model,
+        "signals": [NAMES[i] for i in engine.used],
+        "patients": {part.role: len(part.patient) for part in counted},
+        "similar_radius": round(engine.support.radius, 2),
+        "draws": engine.draws,
+        "policy": engine.method,
+        "tables": {name: _table(run / "tables" / f"{name}.csv") for name in TABLES},
+    }
+
+
+def check_run(run: Path) -> None:
+    """Refuse a run that is not whole; folders made by hand are checked part by part."""
+    if (run / MANIFEST).is_file():
+        check_folder(run, "run")
+    for kind in _kinds(run):
+        check_folder(run / kind, kind)
+
+
+def _kinds(run: Path) -> tuple[str, ...]:
+    """Parts of a run that the app reads; a policy need not be there."""
+    kinds = ("cohort", "twin", "guardian")
+    return (*kinds, "policy") if (run / "policy").is_dir() else kinds
+
+
+def _identity(run: Path) -> dict[str, Any]:
+    """Version and digests: of the twin, of the guardian, and of both together."""
+    seals = {
+        kind: json.loads((run / kind / MANIFEST).read_bytes())["sha256"] for kind in _kinds(run)
+    }
+    joint = hashlib.sha256("".join(seals.values()).encode()).hexdigest()
+    return {"version": __version__, "sha256": joint, "parts": seals}
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def load_recordings(run: Path) -> tuple[Parts, dict[str, Stay]]:
+    """The split cohort of a run, and its test patients."""
+    parts = read_parts(run / "cohort")
+    table = read_profile(run / "cohort", None)
+    return parts, read_stays(parts.test, pump_of_table(table))
+
+
 def read_stays(cohort: Cohort, pump: str) -> dict[str, Stay]:
     """The stays of a cohort by pseudonym."""
     stays = {}
@@ -52,6 +187,9 @@ def read_stays(cohort: Cohort, pump: str) -> dict[str, Stay]:
         end = np.flatnonzero(seen)[-1] + 1
         stays[patient] = Stay(patient, signals[:end], level[:end], cohort.minutes, pump)
     return stays
+
+
+# ── one patient at a moment ───────────────────────────────────────────────────────────────────────
 
 
 def to_iso(minute: float) -> str:
@@ -79,8 +217,8 @@ def request_at(
     stay: Stay, minute: float, horizon_h: int = HORIZON, limits: PresetName | None = None
 ) -> Request:
     """What a bedside would have asked at this moment: nothing after it is looked at."""
-    end = math.floor(minute / stay.minutes + 1e-9)
-    signals, level = _window(stay, end, HISTORY * round(10 / stay.minutes))
+    end = _place(stay, minute)
+    signals, level = _window(stay, end, _samples(stay, HISTORY))
     known = np.flatnonzero(level != UNKNOWN)
     return Request(
         pump_profile=stay.pump,
@@ -99,6 +237,15 @@ def request_at(
     )
 
 
+def _place(stay: Stay, minute: float) -> int:
+    """Where the newest sample of a moment stands in the recording."""
+    return math.floor(minute / stay.minutes + 1e-9)
+
+
+def _samples(stay: Stay, hours: int) -> int:
+    return hours * STEPS * round(SAMPLE_MINUTES / stay.minutes)
+
+
 def _window(stay: Stay, end: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The `count` samples up to and with `end`; empty where the recording has none."""
     place = np.arange(end - count + 1, end + 1)
@@ -114,7 +261,7 @@ def _value(x: float) -> float | None:
 
 def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
     """Samples up to a moment, gaps as None, with the level in force at each."""
-    end = math.floor(minute / stay.minutes + 1e-9)
+    end = _place(stay, minute)
     count = math.floor(hours * 60 / stay.minutes) + 1
     signals, level = _window(stay, end, count)
     at = [(end - count + 1 + i) * stay.minutes for i in range(count)]
@@ -131,7 +278,7 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
                 "label": signal.label,
                 "unit": signal.unit,
                 "ucum": signal.ucum,
-                "values": [_rounded(x, signal.unit) for x in signals[:, i]],
+                "values": [rounded(x, signal.unit) for x in signals[:, i]],
             }
             for i, signal in enumerate(SIGNALS)
         },
@@ -141,16 +288,11 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
     }
 
 
-def _rounded(x: float, unit: str) -> float | None:
-    digits = 2 if unit in ("L/min", "mmHg/mL") else 1
-    return round(float(x), digits) if np.isfinite(x) else None
-
-
 def patient_row(stay: Stay, minute: float) -> dict[str, Any]:
     """A line of the patient list; what needs a model is added by the server."""
-    end = math.floor(minute / stay.minutes + 1e-9)
+    end = _place(stay, minute)
     seen = np.flatnonzero(stay.level[: end + 1] != UNKNOWN)
-    _, level = _window(stay, end, STEPS * round(10 / stay.minutes))
+    _, level = _window(stay, end, _samples(stay, 1))
     known = level[level != UNKNOWN]
     return {
         "patient": stay.patient,
@@ -165,11 +307,11 @@ def patient_row(stay: Stay, minute: float) -> dict[str, Any]:
     }
 
 
-def quality(stay: Stay, minute: float) -> dict[str, Any]:
+def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
     """By channel: unit, ranges, what is missing, out of range or standing still, up to a moment."""
-    end = math.floor(minute / stay.minutes + 1e-9)
+    end = _place(stay, minute)
     past, level = stay.signals[: end + 1], stay.level[: end + 1]
-    hour, _ = _window(stay, end, STEPS * round(10 / stay.minutes))
+    hour, _ = _window(stay, end, _samples(stay, 1))
     channels = {}
     for index, signal in enumerate(SIGNALS):
         values = past[:, index]
@@ -187,15 +329,15 @@ def quality(stay: Stay, minute: float) -> dict[str, Any]:
             "missing_last_hour": round(float(np.isnan(hour[:, index]).mean()), 2),
             "outside_hard": int(out.sum()),
             "outside_soft": int(odd.sum()),
-            "flat_stretches": _flat_stretches(values, stay.minutes)
-            if signal.name != "speed"
-            else 0,
+            "flat_stretches": 0
+            if index == SPEED  # a controller holds it
+            else _flat_stretches(values, stay.minutes, gates),
         }
     return {
         "patient": stay.patient,
         "now": to_iso(minute),
         "minute": minute,
-        "chip": _chip(channels),
+        "chip": _chip(channels, gates),
         "clock": {"grid_min": stay.minutes, "regular": True, "dates": "not recorded"},
         "gaps": int(np.sum(np.diff(np.concatenate([[0], level == UNKNOWN]).astype(int)) == 1)),
         "channels": channels,
@@ -203,9 +345,9 @@ def quality(stay: Stay, minute: float) -> dict[str, Any]:
     }
 
 
-def _flat_stretches(values: np.ndarray, minutes: float) -> int:
-    """Stretches of half an hour or longer with one value; whole numbers are not counted."""
-    span = math.ceil(30 / minutes)
+def _flat_stretches(values: np.ndarray, minutes: float, gates: GateConfig) -> int:
+    """Stretches with one value that are too long (R03); whole numbers are not counted."""
+    span = math.ceil(gates.flat / minutes)
     known = values[np.isfinite(values)]
     if len(values) <= span or (known == np.round(known)).all():
         return 0
@@ -214,9 +356,9 @@ def _flat_stretches(values: np.ndarray, minutes: float) -> int:
     return int(np.sum(ends[1::2] - ends[::2] >= span))
 
 
-def _chip(channels: dict[str, Any]) -> str:
+def _chip(channels: dict[str, Any], gates: GateConfig) -> str:
     """One word for the screen."""
-    if any(channels[name]["missing_last_hour"] > 0.2 for name in ("map", "hr", "pulsatility")):
+    if any(channels[NAMES[i]]["missing_last_hour"] > gates.missing for i in REQUIRED):
         return "poor"
     odd = any(
         one["outside_hard"] or one["flat_stretches"] or one["missing_last_hour"]

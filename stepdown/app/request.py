@@ -7,16 +7,17 @@ single missing sample forward (docs/definitions.md), and the answer says so.
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 
 from stepdown.app.gates import UNKNOWN, Bedside
 from stepdown.app.limits import PresetName
-from stepdown.app.pumps import PUMPS, level_of_speed, speeds_of
+from stepdown.app.pumps import PUMPS, profile_of
 from stepdown.app.units import factor, resolve
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED
+from stepdown.patients.pump import level_of_speed
+from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED, STEPS
 
 LONGEST = 72  # samples of a request
 ALARMS = ("suction", "position")
@@ -90,7 +91,10 @@ def parse_time(text: str, name: str) -> datetime.datetime:
 
 
 def request_from_dict(table: Mapping[str, Any]) -> Request:
-    """A request out of JSON that has the right types; names of channels may be in capitals."""
+    """A request out of JSON that has the right types, such as that of `asdict(request)`.
+
+    Names of channels may be in capitals.
+    """
     channels = {
         str(name).lower(): Channel(
             one.get("unit"), tuple(None if x is None else float(x) for x in one["values"])
@@ -105,17 +109,6 @@ def request_from_dict(table: Mapping[str, Any]) -> Request:
             rest[name] = tuple(rest[name])
     rest["grid_min"] = float(rest.get("grid_min", 10.0))
     return Request(channels=channels, **rest)
-
-
-def request_to_dict(request: Request) -> dict[str, Any]:
-    """A request as JSON; `request_from_dict` turns it back."""
-    table = asdict(request)
-    for name, value in table.items():
-        if isinstance(value, tuple):
-            table[name] = list(value)
-    for channel in table["channels"].values():
-        channel["values"] = list(channel["values"])
-    return table
 
 
 @dataclass(frozen=True)
@@ -198,7 +191,7 @@ def _bedside(
         clock=np.asarray(usable and on_grid),
         alarm=np.asarray(bool(request.alarms)),
         undeclared=np.asarray(undeclared),
-        speed_level=np.asarray(level_of_speed(speeds_of(table), speed) if known else UNKNOWN),
+        speed_level=level_of_speed(profile_of(table), speed) if known else np.asarray(UNKNOWN),
         likeness=np.asarray(math.nan),
         minutes=float(request.grid_min),
     )
@@ -216,7 +209,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     for index in used:
         column = read.signals[-steps - 1 :, index].copy()
         empty = np.flatnonzero(np.isnan(column[-steps:]))
-        if len(empty) > steps // 6:
+        if len(empty) > steps // STEPS:
             return None
         for place in empty + len(column) - steps:
             before = column[place - 1] if place > 0 else math.nan

@@ -6,6 +6,7 @@ another host name are refused, which stops a name that was bent to this machine.
 """
 
 import asyncio
+import hashlib
 import hmac
 import json
 import logging
@@ -14,8 +15,7 @@ import time
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from stepdown.app.commands import hash_token
-from stepdown.app.waiting import Line
+from stepdown.app.service import Line
 
 LARGEST = 128 * 1024  # bytes of a body
 SLOWEST = 10.0  # s for a body to arrive
@@ -104,6 +104,11 @@ class Fence:
                 return False
             given = jar[COOKIE].value if COOKIE in jar else ""
         return hmac.compare_digest(hash_token(given), self.token or "")
+
+
+def hash_token(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _is_open(scope: Any) -> bool:

@@ -6,9 +6,14 @@ what was sent. See docs/app.md for the paths in words, /docs for all of them.
 
 import functools
 import hmac
+import html
+import json
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import uvicorn
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
@@ -17,20 +22,27 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from stepdown import __version__
 from stepdown.app import wire
-from stepdown.app.commands import hash_token
-from stepdown.app.docs_page import docs_page
-from stepdown.app.patients_api import patients_router
-from stepdown.app.records_api import records_router
-from stepdown.app.request import request_from_dict
-from stepdown.app.security import COOKIE, Fence
-from stepdown.app.service import Service
-from stepdown.app.waiting import BusyError, Line
-from stepdown.app.web import PROBLEMS, answer_whatif, problem
+from stepdown.app.routes import PROBLEMS, patients_router, records_router, whatif_router
+from stepdown.app.security import COOKIE, Fence, hash_token
+from stepdown.app.service import BANNER, BusyError, Line, Service
 
 STATIC = Path(__file__).parent / "static"
 LOCAL = ("127.0.0.1", "localhost", "::1")
-BANNER = "Research tool, not for patient care"
 PAGES = ("/", "/p/{patient}", "/p/{patient}/{screen}", "/model", "/limits", "/audit", "/review")
+
+
+def serve(service: Service, host: str, port: int, token: str | None) -> None:
+    """Answer requests until stopped."""
+    uvicorn.run(
+        create_app(service, token),
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=5,
+        limit_concurrency=512,
+    )
 
 
 def create_app(service: Service, token: str | None = None) -> Fence:
@@ -46,7 +58,7 @@ def create_app(service: Service, token: str | None = None) -> Fence:
     csrf = secrets.token_urlsafe(24)
     app.include_router(_about(service, csrf, token is not None))
     app.include_router(_login(token))
-    app.include_router(_whatif(service, line))
+    app.include_router(whatif_router(service, line))
     app.include_router(patients_router(service, line))
     app.include_router(records_router(service, line, csrf))
     app.include_router(_pages(app))
@@ -105,21 +117,6 @@ def _login(token: str | None) -> APIRouter:
     return router
 
 
-def _whatif(service: Service, line: Line) -> APIRouter:
-    router = APIRouter(tags=["what-if"])
-
-    @router.post("/v1/whatif", responses=PROBLEMS | {200: {"model": wire.Answer}})
-    async def whatif(body: wire.WhatIfBody) -> Response:
-        """What would happen under each level, for a moment that the caller describes."""
-        try:
-            request = request_from_dict(body.model_dump())
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        return await answer_whatif(service, line, request, None)
-
-    return router
-
-
 def _pages(app: FastAPI) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
@@ -144,19 +141,94 @@ def _handle_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         where = [".".join(str(x)[:32] for x in one["loc"]) for one in error.errors()[:8]]
         words = error.errors()[0]["msg"] if error.errors() else "invalid"
-        return problem(422, "invalid", f"Expected another body or query: {words[:200]}.", where)
+        return _problem(422, "invalid", f"Expected another body or query: {words[:200]}.", where)
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return problem(
+        return _problem(
             error.status_code, f"http_{error.status_code}", str(error.detail), [], error.headers
         )
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return problem(500, "internal", "Something failed here; the request is not to blame.", [])
+        return _problem(500, "internal", "Something failed here; the request is not to blame.", [])
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> JSONResponse:
         words = "Too many computations are waiting; try again."
-        return problem(429, "busy", words, [], {"Retry-After": "1"})
+        return _problem(429, "busy", words, [], {"Retry-After": "1"})
+
+
+def _problem(
+    status: int,
+    code: str,
+    sentence: str,
+    where: list[str],
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """An error as JSON."""
+    body = {"code": code, "sentence": sentence, "where": where}
+    return JSONResponse(body, status, dict(headers or {}))
+
+
+# ── the documentation ─────────────────────────────────────────────────────────────────────────────
+
+
+def docs_page(api: dict[str, Any]) -> str:
+    """All paths with parameters, bodies and answers, without a script or a foreign host."""
+    title = html.escape(api["info"]["title"])
+    paths = "".join(
+        _operation(path, method, entry[method])
+        for path, entry in api["paths"].items()
+        for method in ("get", "post")
+        if method in entry
+    )
+    shapes = api.get("components", {}).get("schemas", {})
+    listed = "".join(
+        f'<section id="{html.escape(name)}"><h3>{html.escape(name)}</h3>{_json(shape)}</section>'
+        for name, shape in shapes.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
+        '<link rel="stylesheet" href="/static/docs.css"></head><body>'
+        f'<p class="banner" data-testid="research-banner" role="note">{BANNER}</p>'
+        f"<main><h1>{title}</h1><p>{html.escape(api['info']['description'])}</p>"
+        '<p>For programs: <a href="/openapi.json">openapi.json</a></p>'
+        f"<h2>Paths</h2>{paths}<h2>Shapes</h2>{listed}</main></body></html>"
+    )
+
+
+def _operation(path: str, method: str, entry: dict[str, Any]) -> str:
+    given = "".join(
+        f"<li><code>{html.escape(one['name'])}</code> in {one['in']}: "
+        f"<code>{html.escape(json.dumps(one['schema']))}</code></li>"
+        for one in entry.get("parameters", [])
+    )
+    body = entry.get("requestBody", {}).get("content", {}).get("application/json", {})
+    sent = f"<p>Body: {_link(body['schema'])}</p>" if body else ""
+    answers = "".join(
+        f"<li>{status}: {html.escape(one.get('description', ''))} {_answer(one)}</li>"
+        for status, one in entry["responses"].items()
+    )
+    words = html.escape(entry.get("description") or entry.get("summary", ""))
+    return (
+        f"<section><h3><code>{method.upper()} {html.escape(path)}</code></h3><p>{words}</p>"
+        f"<ul>{given}</ul>{sent}<ul>{answers}</ul></section>"
+    )
+
+
+def _answer(one: dict[str, Any]) -> str:
+    content = one.get("content", {}).get("application/json", {})
+    return _link(content["schema"]) if "schema" in content else ""
+
+
+def _link(schema: dict[str, Any]) -> str:
+    name = schema.get("$ref", "").rsplit("/", 1)[-1]
+    if not name:
+        return f"<code>{html.escape(json.dumps(schema))}</code>"
+    return f'<a href="#{html.escape(name)}">{html.escape(name)}</a>'
+
+
+def _json(value: Any) -> str:
+    return f"<pre>{html.escape(json.dumps(value, indent=2))}</pre>"

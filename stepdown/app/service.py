@@ -4,36 +4,66 @@ Computations go one after the other through a short queue. An answer becomes an 
 before anybody sees it, and the entry holds all that is needed to compute it again.
 """
 
+import asyncio
 import datetime
 import hashlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from stepdown.app.audit import Audit, Entry
-from stepdown.app.calibration import calibrate
-from stepdown.app.commands import AppConfig, read_site
-from stepdown.app.engine import Engine, warm_up
-from stepdown.app.ledger import Past, Scored, past_hours, score_hours, skill_so_far
-from stepdown.app.limits import GateConfig, Limits, limits_from_dict, limits_to_dict
-from stepdown.app.recordings import Stay, patient_row, quality, request_at
-from stepdown.app.request import Request, request_from_dict, request_to_dict
-from stepdown.app.run_folder import Loaded, load_recordings, load_run
+from stepdown.app.engine import DRAWS, Engine, warm_up
+from stepdown.app.ledger import Book, keep_book, measure_coverage, past_hours, skill_so_far
+from stepdown.app.limits import GateConfig, Limits, limits_from_dict, most_restrictive, read_site
+from stepdown.app.recordings import (
+    Loaded,
+    Stay,
+    load_recordings,
+    load_run,
+    patient_row,
+    quality,
+    request_at,
+)
+from stepdown.app.request import Request, request_from_dict
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
+from stepdown.signals import NAMES, REQUIRED
 
+BANNER = "Research tool, not for patient care"
 Phase = Literal["warming", "ready", "refused"]
-Computed = tuple[dict[str, Any], dict[str, Any]]  # an answer, and the settings it was made under
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """What is served, and how."""
+
+    run: Path  # folder of `stepdown run`
+    folder: Path  # of the audit
+    site: Path | None = None  # JSON file with stricter `limits` and `gates` of a site
+    draws: int = DRAWS  # simulated courses
+    timeout: float = 10.0  # s until a computation is given up (R14)
+    queue: int = 16  # computations that may wait; more are sent away
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An answer without its number in the audit, and the settings it was made under."""
+
+    answer: dict[str, Any]
+    context: dict[str, Any]
 
 
 class Service:
     """A run being served."""
 
-    def __init__(self, config: AppConfig):
+    def __init__(self, config: ServiceConfig):
         """Open the audit; models are loaded by `start`."""
         self.config = config
-        self.site, self.gates = read_site(config.site)
+        self.own, self.gates = read_site(config.site)
+        self.site = self.own  # stricter still, if somebody said so
         self.audit = Audit(config.folder)
         self.worker = ThreadPoolExecutor(1, "whatif")
         self.phase: Phase = "warming"
@@ -42,14 +72,14 @@ class Service:
         self.stays: dict[str, Stay] = {}
         self.reviews: dict[str, dict[str, Any]] = {}
         self.preset, self.changed = "paper", None
-        self._books: dict[str, tuple[Past, Scored]] = {}
+        self._books: dict[str, Book] = {}
         self._writing = threading.Lock()
         self._stopped = threading.Event()
         self._read_limits()
 
     def start(self) -> None:
         """Load and warm up in the background."""
-        self.worker.submit(self.load)
+        self.worker.submit(self.load).add_done_callback(self._see)
 
     def load(self) -> None:
         """Load, verify, warm up; a damaged model leaves the recordings to look at (R13)."""
@@ -73,6 +103,16 @@ class Service:
         self.worker.shutdown(wait=True, cancel_futures=True)
         self.audit.close()
 
+    def _see(self, loading: Future) -> None:
+        """An error that nobody foresaw is a refusal, too, not an endless warm-up."""
+        error = None if loading.cancelled() else loading.exception()
+        if error is not None:
+            self.problem = (
+                f"expected models that can be loaded, got {type(error).__name__}. "
+                "Make the run again with this version."
+            )
+            self.loaded, self.phase = None, "refused"
+
     def _refuse(self, problem: str) -> None:
         self.problem, self.loaded = problem, None
         try:
@@ -95,20 +135,20 @@ class Service:
         if self.loaded is None:
             return self.give_up(request, source, "R13")
         context = self._context(None)
-        return self._answer(request, source, context), context
+        return Computed(self._answer(request, source, context), context)
 
     def give_up(
         self, request: Request, source: dict[str, Any] | None, code: str = "R14"
     ) -> Computed:
         """The answer to a request that could not be computed, or took too long."""
         context = self._context(code)
-        return self._answer(request, source, context), context
+        return Computed(self._answer(request, source, context), context)
 
     def _context(self, service: str | None) -> dict[str, Any]:
         """The settings of this moment; with them an answer can be computed again."""
         return {
             "preset": self.preset,
-            "site": limits_to_dict(self.site),
+            "site": asdict(self.site),
             "gates": asdict(self.gates),
             "service": service,
         }
@@ -131,9 +171,9 @@ class Service:
         self, request: Request, source: dict[str, Any] | None, computed: Computed
     ) -> bytes:
         """Put an answer into the audit and return it as bytes."""
-        answer, context = computed
-        body = context | {
-            "request": request_to_dict(request),
+        answer = computed.answer
+        body = computed.context | {
+            "request": asdict(request),
             "source": source,
             "answer_sha256": hashlib.sha256(to_bytes(answer)).hexdigest(),
             "status": answer["status"],
@@ -180,9 +220,9 @@ class Service:
         with self._writing:
             changed = {
                 "preset": preset,
-                "site": limits_to_dict(site or self.site),
+                "site": asdict(site or self.site),
                 "by": by,
-                "before": {"preset": self.preset, "site": limits_to_dict(self.site)},
+                "before": {"preset": self.preset, "site": asdict(self.site)},
             }
             entry = self.audit.append("limits", changed, now_text())
             self._take_limits(entry)
@@ -200,7 +240,8 @@ class Service:
 
     def _take_limits(self, entry: Entry) -> None:
         told = entry.content()
-        self.preset, self.site = told["preset"], limits_from_dict(told["site"])
+        self.preset = told["preset"]
+        self.site = most_restrictive(self.own, limits_from_dict(told["site"]))
         self.changed = {"by": told["by"], "time": entry.time, "audit_id": entry.id}
 
     # ── patients ─────────────────────────────────────────────────────────────────────────────────
@@ -214,8 +255,8 @@ class Service:
                 return
 
     def _review(self, stay: Stay) -> dict[str, Any]:
-        answer, _ = self.compute(request_at(stay, stay.last), None)
-        known = [answer["now"][name]["inside"] for name in ("map", "hr", "pulsatility")]
+        answer = self.compute(request_at(stay, stay.last), None).answer
+        known = [answer["now"][NAMES[i]]["inside"] for i in REQUIRED]
         inside = False if False in known else None if None in known else True
         rank = 0 if answer["status"] == "refused" else 1 if inside is False else 2
         return {
@@ -231,7 +272,7 @@ class Service:
         rows = []
         for patient, stay in self.stays.items():
             row = patient_row(stay, stay.last)
-            row["quality"] = quality(stay, stay.last)["chip"]
+            row["quality"] = quality(stay, stay.last, self.gates)["chip"]
             rows.append(row | {"review": self.reviews.get(patient)})
         rows.sort(key=lambda row: ((row["review"] or {"rank": 9})["rank"], row["patient"]))
         return rows
@@ -239,15 +280,14 @@ class Service:
     def _skill(self, source: dict[str, Any] | None) -> dict[str, Any] | None:
         if source is None or self.loaded is None:
             return None
-        past, scored = self._book(source["patient"])
-        return skill_so_far(scored, past, source["minute"])
+        return skill_so_far(self._book(source["patient"]), source["minute"])
 
-    def _book(self, patient: str) -> tuple[Past, Scored]:
+    def _book(self, patient: str) -> Book:
         """The ledger of a patient, scored once."""
         if patient not in self._books:
             engine = self.engine
             past = past_hours(self.stays[patient], engine.twin.steps, engine.used)
-            self._books[patient] = past, score_hours(engine.twin, past, engine.draws)
+            self._books[patient] = keep_book(engine, past)
         return self._books[patient]
 
     def _warm_ledger(self) -> None:
@@ -257,7 +297,46 @@ class Service:
     def calibration(self) -> dict[str, Any]:
         """How the forecasts of test patients came out, and what the models give away."""
         fitted_on = self.loaded.fitted_on.values() if self.loaded else ()
-        return calibrate(self.engine, self.stays.values(), fitted_on)
+        return measure_coverage(self.engine, self.stays.values(), fitted_on)
+
+
+class BusyError(RuntimeError):
+    """The line is full."""
+
+
+class Line:
+    """Computations one after the other, at most `longest` of them waiting."""
+
+    def __init__(self, worker: ThreadPoolExecutor, longest: int, seconds: float):
+        """`seconds` until a computation is given up."""
+        self.worker, self.longest, self.seconds = worker, longest, seconds
+        self.inside = 0  # waiting and being computed
+
+    @property
+    def full(self) -> bool:
+        """Whether nobody else may wait."""
+        return self.inside > self.longest
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The function's result; `BusyError` if the line is full, `TimeoutError` if it is slow.
+
+        What runs already cannot be stopped: it keeps its place until it is done.
+        """
+        if self.full:
+            raise BusyError
+        self.inside += 1
+        future = asyncio.get_running_loop().run_in_executor(self.worker, function, *arguments)
+        future.add_done_callback(self._leave)
+        done, _ = await asyncio.wait([future], timeout=self.seconds)
+        if not done:
+            future.cancel()  # if it has not begun yet
+            raise TimeoutError
+        return future.result()
+
+    def _leave(self, future: Any) -> None:
+        self.inside -= 1
+        if not future.cancelled():
+            future.exception()  # seen: nobody may be waiting for it any more
 
 
 def now_text() -> str:

@@ -17,6 +17,7 @@ _UCUM = {
     "1000/min": "krpm",
     "10*3/min": "krpm",
 }
+_DIGITS = {"L/min": 2, "mmHg/mL": 2}  # of other units one
 _FAR = np.log(2.0)  # units that differ by less explain nothing
 _SAME = np.log(1.5)  # pulsatility is systolic less diastolic pressure within this factor
 
@@ -40,6 +41,11 @@ def factor(unit: str) -> float:
 def unit_names(signal: str) -> tuple[str, ...]:
     """The known units of a signal."""
     return tuple(name for name, (what, _) in UNITS.items() if what == QUANTITIES[signal])
+
+
+def rounded(value: float | np.floating, unit: str) -> float | None:
+    """A value as it is sent: with the digits of its unit, None where there is none."""
+    return round(float(value), _DIGITS.get(unit, 1)) if np.isfinite(value) else None
 
 
 def suspect_units(

@@ -6,30 +6,59 @@ courses over six hours, whatever horizon is drawn.
 """
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from stepdown.app.candidates import Shared, bare_candidate, make_candidate, uncertainty_of
-from stepdown.app.engine import Engine, look
-from stepdown.app.explain import now_table, quality_notes, state_sentences
-from stepdown.app.forecast import Outlook, disagreement, likeness
+from stepdown.app.engine import (
+    QUANTILES,
+    SHOWN,
+    Engine,
+    Outlook,
+    count_similar,
+    disagreement,
+    distances,
+    look,
+    nearest_patients,
+)
 from stepdown.app.gates import (
+    GATES,
+    LV_END,
+    PLACES,
+    STATE_CODES,
     candidate_refusals,
     forbidding_gates,
+    gate_wish,
     has_gap,
     place_levels,
+    refusal,
     state_refusals,
     suggest,
 )
-from stepdown.app.limits import PRESETS, Limits, limits_to_dict, most_restrictive
+from stepdown.app.limits import (
+    DEFAULT_GATES,
+    JUDGED,
+    LV_FROM,
+    GateConfig,
+    Limits,
+    effective_limits,
+)
 from stepdown.app.pumps import PUMPS
-from stepdown.app.reasons import policy_wish, reasons_for, refused_reasons
-from stepdown.app.refusals import STATE_CODES, refusal
 from stepdown.app.request import Read, Request, model_state, read_request
-from stepdown.app.support import count_similar, distances
-from stepdown.signals import LEVELS
+from stepdown.app.sentences import (
+    Moment,
+    candidate_label,
+    count_words,
+    level_refusals,
+    reasons_for,
+    refused_reasons,
+    state_sentences,
+    verdict,
+)
+from stepdown.app.units import rounded
+from stepdown.signals import HORIZON, HR, LEVELS, LOWEST, LVEDP, MAP, NAMES, PULSATILITY, SIGNALS
 
 UNKNOWNS = (
     "vasopressors",
@@ -42,6 +71,7 @@ UNKNOWNS = (
     "anticoagulation and purge",
     "suction and pump position, unless they are reported",
 )
+_RISKS = {MAP: "map_low", HR: "hr_out", PULSATILITY: "puls_low"}  # names in an answer
 
 
 def what_if(
@@ -54,16 +84,16 @@ def what_if(
     found = model_state(read, engine.used)
     filled: tuple[str, ...] = ()
     if refused[:8].any() or found is None:  # R09 alone may hold for want of the models' verdict
-        body = _silence(request, read, refused)
+        body = _refused(engine, request, read, refused)
     else:
         state, filled = found
         outlook = look(engine, state, limits)
-        bed = replace(read.bed, likeness=np.asarray(likeness(np.asarray(outlook.p_value))))
+        bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
         refused = state_refusals(bed, engine.used, engine.gates, read.factors)
         if refused.any():
-            body = _silence(request, read, refused)
+            body = _refused(engine, request, read, refused)
         else:
-            body = _forecast(engine, request, read, (state, outlook), limits)
+            body = _forecast(engine, request, read, state, outlook, limits)
     return (
         {
             "status": "refused" if refused.any() else "ok",
@@ -71,7 +101,7 @@ def what_if(
             "now": now_table(read, limits),
             "p_now": None if read.bed.level < 0 else int(read.bed.level),
             "pump": _pump(request),
-            "limits": limits_to_dict(limits),
+            "limits": asdict(limits),
             "horizon_h": request.horizon_h,
             "grid_min": request.grid_min,
             "quality": quality_notes(read, filled, engine.used),
@@ -83,32 +113,21 @@ def what_if(
 
 def refuse_service(request: Request, code: str) -> dict[str, Any]:
     """The answer where nothing could be computed at all (R13, R14)."""
-    return {
-        "status": "refused",
-        "refusals": [refusal(code)],
-        "now": {},
-        "p_now": request.p_now,
-        "pump": _pump(request),
-        "limits": None,
-        "horizon_h": request.horizon_h,
-        "grid_min": request.grid_min,
-        "quality": None,
-        "candidates": [bare_candidate(p, request.p_now or 0) for p in request.candidates],
-        "acceptable": [],
-        "suggested": None,
-        "reasons": refused_reasons([code]),
-        "uncertainty": None,
-        "policy": None,
-        "skill": None,
-        "unknowns": list(UNKNOWNS),
-        "model": None,
-    }
-
-
-def effective_limits(site: Limits, *presets: str | None) -> Limits:
-    """The most restrictive of the presets, `site` being the site's own."""
-    table = PRESETS | {"site": site}
-    return most_restrictive(*(table[name] for name in presets if name is not None))
+    return (
+        {
+            "status": "refused",
+            "refusals": [refusal(code, DEFAULT_GATES)],
+            "now": {},
+            "p_now": request.p_now,
+            "pump": _pump(request),
+            "limits": None,
+            "horizon_h": request.horizon_h,
+            "grid_min": request.grid_min,
+            "quality": None,
+        }
+        | _silence(request, request.p_now or 0, [code], DEFAULT_GATES)
+        | {"skill": None, "unknowns": list(UNKNOWNS), "model": None}
+    )
 
 
 def to_bytes(answer: dict[str, Any]) -> bytes:
@@ -117,15 +136,21 @@ def to_bytes(answer: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-def _silence(request: Request, read: Read, refused: np.ndarray) -> dict[str, Any]:
-    """A refused state: candidates without any number, no suggestion."""
+def _refused(engine: Engine, request: Request, read: Read, refused: np.ndarray) -> dict[str, Any]:
     codes = [code for code, held in zip(STATE_CODES, refused, strict=True) if held]
-    said = {"refusals": [refusal(code) for code in codes]}
+    return _silence(request, int(read.bed.level), codes, engine.gates)
+
+
+def _silence(
+    request: Request, level: int, codes: Sequence[str], gates: GateConfig
+) -> dict[str, Any]:
+    """Candidates without any number, no suggestion; codes of the state are said of each level."""
+    said = [refusal(code, gates) for code in codes if code in STATE_CODES]
     return {
-        "candidates": [bare_candidate(p, int(read.bed.level)) | said for p in request.candidates],
+        "candidates": [bare_candidate(p, level) | {"refusals": said} for p in request.candidates],
         "acceptable": [],
         "suggested": None,
-        "reasons": refused_reasons(codes),
+        "reasons": refused_reasons(codes, gates),
         "uncertainty": None,
         "policy": None,
     }
@@ -135,10 +160,10 @@ def _forecast(
     engine: Engine,
     request: Request,
     read: Read,
-    seen: tuple[np.ndarray, Outlook],
+    state: np.ndarray,
+    outlook: Outlook,
     limits: Limits,
 ) -> dict[str, Any]:
-    state, outlook = seen
     bed, nothing = read.bed, np.zeros(len(STATE_CODES), bool)
     distance = distances(engine.support, state)
     similar = count_similar(engine.support, distance)
@@ -154,14 +179,14 @@ def _forecast(
     )
     good = (place == 0) & np.isin(np.array(LEVELS), request.candidates)
     suggested = int(suggest(good, has_gap(bed.signals, engine.used)))
-    shared = Shared(
+    moment = Moment(
         engine, request, read, outlook, limits, similar, distance, codes, forbidden, place
     )
     return {
-        "candidates": [make_candidate(shared, p) for p in request.candidates],
-        "acceptable": [p for p in LEVELS if good[p - LEVELS[0]]],
+        "candidates": [make_candidate(moment, p) for p in request.candidates],
+        "acceptable": [p for p in LEVELS if good[p - LOWEST]],
         "suggested": suggested if suggested > 0 else None,
-        "reasons": reasons_for(shared, suggested),
+        "reasons": reasons_for(moment, suggested),
         "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else int(bed.level)),
         "policy": policy_wish(engine, outlook, good),
     }
@@ -174,3 +199,168 @@ def _pump(request: Request) -> dict[str, Any]:
         "label": pump.label if pump else None,
         "highest": pump.highest if pump else None,
     }
+
+
+# ── what is measured now ─────────────────────────────────────────────────────────────────────────
+
+
+def now_table(read: Read, limits: Limits) -> dict[str, Any]:
+    """The newest sample of every signal that came, and its lowest in the hour; None is missing."""
+    hour, bounds, table = read.bed.signals, limits.bounds(), {}
+    for index, signal in enumerate(SIGNALS):
+        column = hour[:, index]
+        known = column[np.isfinite(column)]
+        table[signal.name] = {
+            "value": rounded(column[-1], signal.unit),
+            "unit": signal.unit,
+            "ucum": signal.ucum,
+            "lowest": rounded(known.min(), signal.unit) if len(known) else None,
+            "highest": rounded(known.max(), signal.unit) if len(known) else None,
+            "trend": _trend(column, signal.unit),
+            "inside": _inside(column, *bounds[index]) if index in bounds else None,
+            "converted": read.converted.get(signal.name),
+        }
+    return table
+
+
+def _inside(column: np.ndarray, low: float, high: float) -> bool | None:
+    """Whether the hour lay inside; None where a missing sample leaves that open."""
+    if ((column <= low) | (column >= high)).any():
+        return False
+    return None if np.isnan(column).any() else True
+
+
+def _trend(column: np.ndarray, unit: str) -> float | None:
+    """Change over the hour by a straight line."""
+    place = np.flatnonzero(np.isfinite(column) & (np.abs(column) < 1e6))
+    if len(place) < 3:
+        return None
+    away = place - place.mean()
+    slope = away @ column[place] / (away @ away)
+    return rounded(slope * (len(column) - 1), unit)
+
+
+def quality_notes(read: Read, filled: Sequence[str], used: Sequence[int]) -> dict[str, Any]:
+    """What was converted, carried over for the models, missing, or not looked at."""
+    missing = np.isnan(read.bed.signals).mean(0)
+    return {
+        "converted": read.converted,
+        "carried_over": list(filled),
+        "missing": {NAMES[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
+        "not_used": [name for i, name in enumerate(NAMES) if i not in used],
+        "age_min": None if np.isnan(read.bed.age) else round(float(read.bed.age), 1),
+    }
+
+
+# ── the candidates ───────────────────────────────────────────────────────────────────────────────
+
+
+def bare_candidate(p: int, level: int) -> dict[str, Any]:
+    """A candidate without any number."""
+    return {
+        "p": p,
+        "label": candidate_label(p, level),
+        "status": "refused",
+        "refusals": [],
+        "gates": [],
+        "acceptable": False,
+        "verdict": "Not acceptable: no forecast is shown.",
+        "quantiles": None,
+        "carry_forward": None,
+        "risk": None,
+        "support": None,
+        "evidence": [],
+        "uncertainty": None,
+        "notes": [],
+    }
+
+
+def make_candidate(moment: Moment, p: int) -> dict[str, Any]:
+    """One level of an answer; a refused one carries no forecast numbers."""
+    i, pump = p - LOWEST, PUMPS[moment.request.pump_profile or ""]
+    bare = bare_candidate(p, int(moment.read.bed.level))
+    gates = [
+        {"code": code, "sentence": GATES[code]} for code, x in moment.forbidden.items() if x[i]
+    ]
+    if p > pump.highest:
+        sentence = f"P-{p} is not a level of the {pump.label}."
+        refusals = [refusal("R07", moment.engine.gates, sentence)]
+        told = {"refusals": refusals, "gates": gates, "verdict": f"Not acceptable: {sentence}"}
+        return bare | told
+    support = {
+        "n": int(moment.similar[i]),
+        "pvalue": round(float(moment.outlook.p_value[i]), 4),
+        "needed": moment.engine.gates.support,
+    }
+    refusals = level_refusals(moment, p)
+    common = {"refusals": refusals, "gates": gates, "support": support}
+    common["verdict"] = verdict(moment, p, [gate["code"] for gate in gates])
+    if any(one["scope"] == "candidate" for one in refusals):
+        return bare | common
+    return bare | common | _numbers(moment, p) | {"status": "ok"}
+
+
+def _numbers(moment: Moment, p: int) -> dict[str, Any]:
+    i = p - LOWEST
+    quantiles, carried = _curves(moment, p)
+    return {
+        "acceptable": PLACES[moment.place[i]] == "acceptable",
+        "quantiles": quantiles,
+        "carry_forward": carried,
+        "risk": _risk(moment, i),
+        "evidence": nearest_patients(moment.engine.support, moment.distance, p),
+        "uncertainty": uncertainty_of(moment.outlook, p),
+        "notes": [LV_END] if p < LV_FROM else [],
+    }
+
+
+def _curves(moment: Moment, p: int) -> tuple[dict[str, Any], dict[str, float | None]]:
+    samples = moment.request.horizon_h * moment.engine.twin.steps
+    quantiles, carried = {}, {}
+    for column, index in enumerate(SHOWN):
+        if index not in moment.engine.twin.scaler.present or (index == LVEDP and p < LV_FROM):
+            continue
+        name, unit = NAMES[index], SIGNALS[index].unit
+        curves = moment.outlook.quantiles[p - LOWEST, :, :samples, column]
+        quantiles[name] = {
+            f"q{100 * q:02.0f}": [rounded(x, unit) for x in curve]
+            for q, curve in zip(QUANTILES, np.asarray(curves), strict=True)
+        }
+        carried[name] = rounded(float(moment.outlook.carried[p - LOWEST, column]), unit)
+    return quantiles, carried
+
+
+def _risk(moment: Moment, i: int) -> dict[str, Any]:
+    """Courses, out of all draws, that leave a limit at some time in six hours."""
+    names = [_RISKS[column] for column in JUDGED]
+    counts = dict(zip(names, (int(x) for x in moment.outlook.crossing[i]), strict=True))
+    counts["any"] = int(moment.outlook.crossing_any[i])
+    draws = moment.engine.draws
+    words = {name: count_words(count, draws) for name, count in counts.items()}
+    return counts | {"draws": draws, "hours": HORIZON, "words": words}
+
+
+def uncertainty_of(outlook: Outlook, p: int) -> dict[str, Any] | None:
+    """Shares of the first hour's variance in MAP and pulsatility, if the twin can tell.
+
+    `patient` is within the members' own spread, `data` between the members. What the sensors add
+    is not known to the model.
+    """
+    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
+    within = float(np.sum(outlook.within[p - LOWEST, columns]))
+    between = float(np.sum(outlook.between[p - LOWEST, columns]))
+    if not np.isfinite(within + between) or within + between <= 0:
+        return None
+    share = round(between / (within + between), 2)
+    return {"patient": round(1 - share, 2), "data": share, "signal": None, "hours": 1}
+
+
+def policy_wish(engine: Engine, outlook: Outlook, good: np.ndarray) -> dict[str, Any] | None:
+    """What the learned policy of the run would choose, and whether the gates leave it that."""
+    if engine.policy is None:
+        return None
+    wish = LEVELS[int(np.argmax(outlook.preference))]
+    kept = int(gate_wish(np.asarray(wish), good)) == wish
+    held = "which is acceptable" if kept else "which is not acceptable here"
+    words = f"The learned policy ({engine.method}) would choose P-{wish}, {held}."
+    return {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stepdown.app.limits import PresetName
 from stepdown.app.request import LONGEST
-from stepdown.signals import HIGHEST, HORIZON, LOWEST
+from stepdown.signals import HIGHEST, HORIZON, LEVELS, LOWEST, NAMES
 
 Value = Annotated[float, Field(allow_inf_nan=False)]
 PATIENT = r"^[A-Za-z0-9._-]{1,64}$"
@@ -50,18 +51,19 @@ class WhatIfBody(BaseModel):
     now: Annotated[str, Field(max_length=40)] | None = None
     grid_min: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 10.0
     channels: Annotated[
-        dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=12)
+        dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=len(NAMES))
     ]
     candidates: Annotated[
-        list[Annotated[int, Field(ge=LOWEST, le=HIGHEST)]], Field(min_length=1, max_length=8)
-    ] = list(range(LOWEST, HIGHEST + 1))
+        list[Annotated[int, Field(ge=LOWEST, le=HIGHEST)]],
+        Field(min_length=1, max_length=len(LEVELS)),
+    ] = list(LEVELS)
     horizon_h: Annotated[int, Field(ge=1, le=HORIZON)] = HORIZON
     p_levels: (
         Annotated[list[Annotated[int, Field(ge=0, le=HIGHEST)] | None], Field(max_length=LONGEST)]
         | None
     ) = None
     alarms: Annotated[list[Literal["suction", "position"]], Field(max_length=2)] = []
-    limits: Literal["paper", "map65", "site"] | None = None
+    limits: PresetName | None = None
 
 
 class ResponseBody(BaseModel):
@@ -89,7 +91,7 @@ class LimitsBody(BaseModel):
     """Another preset, or stricter limits of the site's own; who changes them is kept."""
 
     model_config = _STRICT
-    preset: Literal["paper", "map65", "site"]
+    preset: PresetName
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._ -]{1,32}$")]
     site: dict[Annotated[str, Field(max_length=32)], Value | None] | None = None
 

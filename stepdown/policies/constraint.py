@@ -8,23 +8,38 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from stepdown.handover import Policy
 from stepdown.policies.networks import level_in_force
 from stepdown.problem.clinical import PAPER, ClinicalConfig, stable_by_limits
 from stepdown.signals import LEVELS
 
+Arrays = Array | np.ndarray
+
 REACH = 2  # levels in one decision
 NEVER = -1e9  # a log-weight; finite, so that nothing becomes NaN
+
+
+class Forbidden(eqx.Module):
+    """What the constraint forbids, by level from P2 on."""
+
+    far: Bool[Arrays, "*n 8"]  # more than two levels away
+    down: Bool[Arrays, "*n 8"]  # lower, after an unsafe hour
+
+
+def forbidden_levels(level: Int[Arrays, "*n"], unsafe: Bool[Arrays, "*n"]) -> Forbidden:
+    """Levels that may not follow the one in force; NumPy or JAX, one patient or many."""
+    step = np.array(LEVELS) - level[..., None]
+    return Forbidden(far=abs(step) > REACH, down=(step < 0) & unsafe[..., None])
 
 
 def allowed_levels(
     state: Float[Array, "steps 13"], config: ClinicalConfig = PAPER
 ) -> Bool[Array, " 8"]:
     """Levels at most two away, and none below the present one after an hour outside the limits."""
-    step = np.array(LEVELS) - level_in_force(state)
-    return (jnp.abs(step) <= REACH) & ((step >= 0) | stable_by_limits(state, config))
+    found = forbidden_levels(level_in_force(state), ~stable_by_limits(state, config))
+    return jnp.logical_not(found.far | found.down)
 
 
 class Constrained(eqx.Module):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from stepdown.app.gates import UNKNOWN, Bedside
+from stepdown.app.gates import UNKNOWN, Bedside, forbidding_gates
+from stepdown.app.limits import Limits
 from stepdown.signals import HIGHEST, SIGNALS
 
 USED = tuple(range(12))
@@ -55,6 +56,11 @@ def crowd(count: int, seed: int) -> Bedside:
             [np.nan, 0.0, 0.04, 0.05, 0.5, 1.0], count, p=[0.1, 0.05, 0.05, 0.1, 0.5, 0.2]
         ),  # fmt: skip
     )
+
+
+def allowed_levels(bed: Bedside, refused: np.ndarray, limits: Limits) -> np.ndarray:
+    """Levels that no hard gate forbids."""
+    return ~np.any(list(forbidding_gates(bed, refused, limits, USED).values()), axis=0)
 
 
 def one(bed: Bedside, row: int) -> Bedside:

@@ -7,7 +7,7 @@ import pytest
 
 from stepdown.app.recordings import request_at
 from stepdown.app.whatif import what_if
-from tests.app.wards import Client, add_policy, make_run, make_service
+from tests.app.small_run import Client, add_policy, make_run, make_service
 
 
 @pytest.fixture(scope="session")

@@ -10,21 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.app.gates import (
+    GATES,
+    STATE_CODES,
     UNKNOWN,
-    allowed_levels,
     forbidding_gates,
     gate_wish,
     has_gap,
     inside_limits,
+    outside_limits,
     place_levels,
     state_refusals,
     suggest,
 )
 from stepdown.app.limits import PRESETS, GateConfig, Limits
-from stepdown.app.refusals import GATES, STATE_CODES
 from stepdown.policies import constraint
 from stepdown.signals import HR, LEVELS, MAP, PULSATILITY, SIGNALS
-from tests.app.bedsides import USED, calm, crowd, one, put
+from tests.app.bedsides import USED, allowed_levels, calm, crowd, one, put
 
 PAPER = PRESETS["paper"]
 MANY = 100_000
@@ -36,7 +37,7 @@ def codes(bed, used=USED, **changes) -> set[str]:
 
 
 def levels(bed, limits: Limits = PAPER) -> list[int]:
-    found = allowed_levels(bed, state_refusals(bed, USED), limits, USED)
+    found = allowed_levels(bed, state_refusals(bed, USED), limits)
     return [p for p, held in zip(LEVELS, found, strict=True) if held]
 
 
@@ -165,7 +166,7 @@ def judged():
     """A crowd, its verdicts, and what policies and forecasts may claim about it."""
     bed, draw = crowd(MANY, seed=1), np.random.default_rng(2)
     refused = state_refusals(bed, USED)
-    allowed = allowed_levels(bed, refused, PAPER, USED)
+    allowed = allowed_levels(bed, refused, PAPER)
     able = draw.random((MANY, 8)) > draw.choice([0.0, 0.3, 0.9], (MANY, 1))
     risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, 1.0], (MANY, 8))
     acceptable = place_levels(bed, allowed, able, risk) == 0
@@ -231,7 +232,7 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     signals = np.where(gone, np.nan, bed.signals)
     poorer = dataclasses.replace(bed, signals=signals)
     later = state_refusals(poorer, USED)
-    allowed = allowed_levels(poorer, later, PAPER, USED)
+    allowed = allowed_levels(poorer, later, PAPER)
     acceptable = place_levels(poorer, allowed, able, risk) == 0
     acceptable &= ~later.any(-1, keepdims=True)
     told = suggest(acceptable, has_gap(signals, USED))
@@ -242,7 +243,7 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     change = acceptable & (np.array(LEVELS) != poorer.level[:, None])
     assert not change[was].any()
     # and a level that was forbidden before is not allowed afterwards
-    before = allowed_levels(bed, refused, PAPER, USED)
+    before = allowed_levels(bed, refused, PAPER)
     moved = np.array(LEVELS) != bed.level[:, None]
     assert not (allowed & ~before & moved)[changed].any()
 
@@ -261,13 +262,23 @@ def test_fewer_samples_never_allow_more_changes(judged, row, gone):
 def test_one_bedside_is_judged_as_among_many(judged, row):
     bed, refused, allowed, *_ = judged
     np.testing.assert_array_equal(state_refusals(one(bed, row), USED), refused[row])
-    np.testing.assert_array_equal(
-        allowed_levels(one(bed, row), refused[row], PAPER, USED), allowed[row]
-    )
+    np.testing.assert_array_equal(allowed_levels(one(bed, row), refused[row], PAPER), allowed[row])
+
+
+def test_the_constraint_is_the_same_for_one_state_in_jax_and_for_many_in_numpy(judged):
+    bed = judged[0]
+    unsafe = outside_limits(bed.signals, PAPER)
+    many = constraint.forbidden_levels(bed.level, unsafe)
+    one = jax.vmap(constraint.forbidden_levels)(jnp.asarray(bed.level), jnp.asarray(unsafe))
+    np.testing.assert_array_equal(many.far, one.far)
+    np.testing.assert_array_equal(many.down, one.down)
+    for level, down, forbidden in ((6, True, [2, 3, 4, 5, 9]), (6, False, [2, 3, 9])):
+        found = constraint.forbidden_levels(np.asarray(level), np.asarray(down))
+        assert [p for p, x in zip(LEVELS, found.far | found.down, strict=True) if x] == forbidden
 
 
 def test_the_gates_agree_with_the_constraint_that_policies_are_trained_under(judged):
-    """An independent form (policies/constraint.py), where both speak: whole hours, no refusal."""
+    """Those of policies/constraint.py, where both speak: whole hours, no refusal."""
     bed, refused, allowed, *_ = judged
     rows = np.flatnonzero(~refused.any(-1) & ~has_gap(bed.signals, USED) & (bed.highest == 9))[:512]
     column = np.broadcast_to(bed.level[rows, None, None], (len(rows), 6, 1))

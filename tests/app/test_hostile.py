@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import select
 import socket
 import threading
 import time
@@ -24,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from stepdown.app.security import LARGEST
-from tests.app.counts import count
+from tests.app.sample_sizes import count
 
 PATHS = ("/v1/whatif", "/v1/responses", "/v1/limits", "/v1/choices", "/v1/login")
 
@@ -56,13 +57,13 @@ PAGES = ("/", "/docs", "/v1/patients", "/healthz", "/nothing", "/p/x/whatif")
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BODIES)
-def test_hostile_bodies_are_refused_quickly(client, path, name):
-    """S5."""
-    started = time.process_time()
+def test_hostile_bodies_are_refused_before_any_work(client, path, name):
+    """S5; how long that takes is measured by benchmarks/app.py."""
+    before = client.service.audit.newest(1)
     found = client.raw(path, BODIES[name])
     assert 400 <= found.status_code < 500, found.text
     assert set(found.json()) == {"code", "sentence", "where"}
-    assert time.process_time() - started < 0.5  # 50 ms when nothing else runs
+    assert client.service.audit.newest(1) == before  # nothing was computed, nothing is kept
 
 
 def test_a_large_body_is_refused_before_it_is_read(client):
@@ -87,9 +88,7 @@ def test_another_host_is_refused(client):
         assert client.get("/healthz", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/docs", "/v1/patients", "/healthz", "/nothing", "/p/x/whatif"]
-)
+@pytest.mark.parametrize("path", PAGES)
 def test_every_answer_carries_the_headers(client, path):
     """S7."""
     headers = client.get(path).headers
@@ -119,7 +118,7 @@ def test_unknown_things_are_404_and_do_not_come_back(client):
 
 @given(name=st.text(min_size=1, max_size=80))
 @settings(
-    max_examples=count(60, 10_000), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=count(40, 10_000), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_no_name_reaches_the_log(client, caplog, name):
     """S9, with a mark that no log line may hold."""
@@ -154,11 +153,12 @@ def test_many_who_never_finish_asking_hold_nobody_up(port):
         if number % 2:
             one.sendall(b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
     for _ in range(5):
-        started = time.monotonic()
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"status": "alive"}
-        assert time.monotonic() - started < 5.0  # half a request is kept for ten
+        found = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=None)
+        assert found.json() == {"status": "alive"}
+    answered, _, _ = select.select(half, [], [], 0)
     for one in half:
         one.close()
+    assert answered == []  # they were all still waiting when the whole ones had their answers
 
 
 CHECKED = [

@@ -8,15 +8,15 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.app.calibration import rank_auc
 from stepdown.app.gates import UNKNOWN
 from stepdown.app.ledger import (
     ROWS,
+    Book,
     Past,
     Scored,
     coverage_curve,
+    keep_book,
     past_hours,
-    score_hours,
     skill_so_far,
 )
 
@@ -28,12 +28,11 @@ def stay(service):
 
 @pytest.fixture(scope="module")
 def book(engine, stay):
-    past = past_hours(stay, 6, engine.used)
-    return past, score_hours(engine.twin, past, engine.draws)
+    return keep_book(engine, past_hours(stay, 6, engine.used))
 
 
 def test_hours_are_those_of_the_recording(stay, book):
-    past, _ = book
+    past = book.past
     assert len(past.level) == 23
     np.testing.assert_array_equal(past.end, 10.0 * np.arange(11, 144, 6))
     np.testing.assert_allclose(past.state[3, :, 0], stay.signals[18:24, 0], rtol=1e-6)
@@ -44,7 +43,7 @@ def test_hours_are_those_of_the_recording(stay, book):
 
 
 def test_scores_are_what_a_slow_count_gives(engine, book):
-    past, scored = book
+    past, scored = book.past, book.scored
     draws = jax.jit(jax.vmap(lambda s, p, k: engine.twin(s, p, key=k), (None, None, 0)))
     for row in (0, 7, 22):
         keys = jr.split(jr.fold_in(jr.key(0), row % ROWS), engine.draws)
@@ -66,20 +65,20 @@ def test_skill_counts_the_hours_that_are_over():
     held = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], np.float32)
     scored = Scored(held=held, place=0.5 * ones, error=2 * ones, carried=4 * ones)
     past = past_like(end=[60.0, 120.0, 180.0, 240.0], changed=[False, False, True, False])
-    found = skill_so_far(scored, past, minute=185.0)
+    book = Book(past, scored)
+    found = skill_so_far(book, minute=185.0)
     assert (found["of"], found["left_out"], found["held"]) == (2, 1, 1)
     assert found["coverage90"] == 0.5
     assert found["vs_persistence"] == -0.5
     assert found["words"] == ("90 % band of MAP held 1 of 2 times; error 50 % below carry-forward.")
-    late = skill_so_far(scored, past, minute=240.0, hours=1.5)
+    late = skill_so_far(book, minute=240.0, hours=1.5)
     assert (late["of"], late["left_out"]) == (1, 1)  # 180 to 240, one of which changed
-    early = skill_so_far(scored, past, minute=30.0)
+    early = skill_so_far(book, minute=30.0)
     assert early["coverage90"] is None
     assert early["words"] == "No forecast of this patient is over yet."
 
 
 def past_like(end, changed):
-
     count = len(end)
     return Past(
         state=np.zeros((count, 6, 13), np.float32),
@@ -93,9 +92,8 @@ def past_like(end, changed):
 def test_the_future_of_a_recording_changes_nothing(engine, stay, book):
     """As a recording unfolds: the ledger at ten hours knows nothing of the eleventh."""
     cut = dataclasses.replace(stay, signals=stay.signals[:61], level=stay.level[:61])
-    past = past_hours(cut, 6, engine.used)
-    short = skill_so_far(score_hours(engine.twin, past, engine.draws), past, minute=600.0)
-    assert short == skill_so_far(book[1], book[0], minute=600.0)
+    short = skill_so_far(keep_book(engine, past_hours(cut, 6, engine.used)), minute=600.0)
+    assert short == skill_so_far(book, minute=600.0)
     assert short["of"] + short["left_out"] == 9
 
 
@@ -104,11 +102,6 @@ def test_hours_with_a_gap_are_left_out(engine, stay):
     signals[20], level[20] = np.nan, UNKNOWN
     gappy = dataclasses.replace(stay, signals=signals, level=level)
     assert len(past_hours(gappy, 6, engine.used).level) == 21  # the hour before it and its own
-
-
-def test_pairs_are_counted_with_ties_as_halves():
-    """By hand: of six pairs four are higher and one is a tie."""
-    assert rank_auc(np.array([3.0, 2.0]), np.array([1.0, 2.0, 2.5])) == pytest.approx(4.5 / 6)
 
 
 def test_a_perfectly_placed_truth_gives_a_straight_curve():

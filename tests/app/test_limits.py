@@ -1,14 +1,14 @@
 """Limits, thresholds, codes and units: stricter only, exact where declared, never guessed."""
 
 import dataclasses
+import datetime
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepdown.app.candidates import count_words, uncertainty_of
-from stepdown.app.forecast import Outlook, disagreement
-from stepdown.app.gates import UNKNOWN, candidate_refusals
+from stepdown.app.engine import Outlook, disagreement
+from stepdown.app.gates import candidate_refusals, refusal, refusal_codes
 from stepdown.app.limits import (
     DEFAULT_GATES,
     GateConfig,
@@ -16,9 +16,10 @@ from stepdown.app.limits import (
     limits_from_dict,
     most_restrictive,
 )
-from stepdown.app.pumps import level_of_speed, speeds_of
-from stepdown.app.refusals import CODES, refusal
+from stepdown.app.request import parse_time
+from stepdown.app.sentences import count_words
 from stepdown.app.units import factor, resolve, suspect_units, unit_names
+from stepdown.app.whatif import uncertainty_of, what_if
 from stepdown.records.mapping import can_be_told
 from stepdown.signals import LEVELS, NAMES
 from tests.app.bedsides import MIDDLE, SD
@@ -40,12 +41,44 @@ def test_limits_and_thresholds_can_only_be_made_stricter():
 
 
 def test_every_code_has_a_sentence_and_a_remedy():
-    assert list(CODES) == [f"R{i:02d}" for i in range(1, 15)]
-    for code in CODES:
-        told = refusal(code)
+    assert list(refusal_codes()) == [f"R{i:02d}" for i in range(1, 15)]
+    for code in refusal_codes():
+        told = refusal(code, DEFAULT_GATES)
         assert str(told["sentence"]).endswith(".")
         assert str(told["remedy"]).endswith(".")
         assert "alarm" not in f"{told['sentence']} {told['remedy']}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "sentence", "remedy"),
+    [
+        ({}, "R01", "is more than 15 min old.", "Wait for new samples"),
+        ({"oldest": 10.0}, "R01", "is more than 10 min old.", "Wait for new samples"),
+        ({"oldest": 12.5}, "R01", "is more than 12.5 min old.", "Wait for new samples"),
+        ({}, "R02", "More than 20 % of the last hour", "needs at least five of six samples."),
+        ({"missing": 0.17}, "R02", "More than 17 % of the", "needs at least five of six samples."),
+        ({"missing": 0.1}, "R02", "More than 10 % of the last hour", "needs all six samples."),
+        ({}, "R03", "stands still for 30 min or longer.", "a stuck value"),
+        ({"flat": 20.0}, "R03", "stands still for 20 min or longer.", "a stuck value"),
+    ],
+)
+def test_a_refusal_says_the_threshold_that_is_in_force(changes, code, sentence, remedy):
+    told = refusal(code, GateConfig(**changes))
+    assert sentence in str(told["sentence"])
+    assert remedy in str(told["remedy"])
+
+
+def test_an_answer_under_a_stricter_age_limit_says_that_limit(engine, answered):
+    """A site that asks for samples of ten minutes is not told of fifteen."""
+    strict = dataclasses.replace(engine, gates=GateConfig(oldest=10.0))
+    later = parse_time(answered[0][0].t_end, "t_end") + datetime.timedelta(minutes=12)
+    request = dataclasses.replace(answered[0][0], now=later.isoformat())
+    sentence = "The newest sample is more than 10 min old."
+    answer = what_if(strict, request)
+    assert [one["sentence"] for one in answer["refusals"]] == [sentence]
+    assert answer["reasons"] == ["No forecast and no suggestion.", sentence]
+    assert {one["refusals"][0]["sentence"] for one in answer["candidates"]} == {sentence}
+    assert what_if(engine, request)["status"] == "ok"  # twelve minutes are not too old by default
 
 
 WRONG = ({"map_low": 50}, {"other": 1}, {"map_low": None}, {"hr_high": "9"})
@@ -100,16 +133,6 @@ def test_undeclared_units_are_suspected_in_ten_thousand_hours():
             wrong = hours.copy()
             wrong[..., index] /= factor(unit)
             assert suspect_units(wrong)[:, index].all(), (signal, unit)
-
-
-def test_a_speed_between_two_levels_belongs_to_none():
-    """I11."""
-    speeds = speeds_of("cp")
-    for level, speed in zip(range(2, 10), speeds, strict=True):
-        for share in (0.981, 1.0, 1.019):
-            assert level_of_speed(speeds, float(speed * share)) == level
-    assert level_of_speed(speeds, 45_000.0) == UNKNOWN
-    assert level_of_speed(speeds, float("nan")) == UNKNOWN
 
 
 def test_candidates_are_refused_by_strangeness_support_and_disagreement():

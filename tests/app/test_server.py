@@ -1,15 +1,20 @@
 """The server with its real models: paths, fences, refusals, and the same bytes on replay."""
 
+import json
 import random
 import shutil
 
 import httpx
 import pytest
 
-from stepdown.app.commands import AppConfig, hash_token, read_site
-from stepdown.app.refusals import CODES
-from tests.app.counts import count
-from tests.app.wards import Client, make_service
+from stepdown.app.gates import refusal_codes
+from stepdown.app.limits import read_site
+from stepdown.app.security import hash_token
+from stepdown.artifacts import CONFIG, config_to_dict, write_folder
+from stepdown.commands.app import AppConfig
+from stepdown.records.files import COHORT, KIND
+from tests.app.sample_sizes import count
+from tests.app.small_run import COHORT_CONFIG, Client, beside, make_service
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +80,27 @@ def test_a_damaged_model_is_never_served(run, tmp_path):
     service.stop()
 
 
+UNKNOWN_PUMP = json.dumps(config_to_dict(COHORT_CONFIG) | {"profile": "other"})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(UNKNOWN_PUMP, "one of the pumps 2.5, cp, got 'other'"), ("[]", "got AttributeError")],
+)
+def test_a_run_that_cannot_be_loaded_does_not_warm_up_forever(run, tmp_path, config, words):
+    odd = tmp_path / "run"
+    shutil.copytree(run, odd)
+    shutil.rmtree(odd / "cohort")
+    files = {COHORT: (run / "cohort" / COHORT).read_bytes(), CONFIG: config.encode()}
+    write_folder(odd / "cohort", files, kind=KIND, about={})
+    service = make_service(odd, tmp_path / "state", load=False)
+    service.start()
+    service.worker.submit(lambda: None).result()  # after the loading
+    service.stop()
+    assert service.phase == "refused"
+    assert words in service.problem
+
+
 def test_the_list_shows_test_patients_with_what_the_screen_needs(client, service):
     service.review_all()
     rows = client.get("/v1/patients").json()["patients"]
@@ -113,7 +139,7 @@ def test_an_answer_is_audited_and_replays_to_the_same_bytes(client, patient):
     """A3, W23: many moments, two presets, refused ones too."""
     draw, same = random.Random(0), 0
     patients = sorted(client.service.stays)
-    replays = count(30, 100)
+    replays = count(20, 100)
     for _ in range(replays):
         query = {"at": str(draw.randrange(100, 1450)), "h": draw.choice([1, 6])}
         query |= draw.choice([{}, {"limits": "map65"}])
@@ -205,10 +231,10 @@ def test_a_choice_is_kept_before_the_model_is_shown(own, patient):
     assert len(lines) == number
 
 
-def test_too_many_at_once_are_sent_away_and_health_goes_on(run, tmp_path, patient):
+def test_too_many_at_once_are_sent_away_and_health_goes_on(service, tmp_path, patient):
     """S2: ten times what the queue holds; no 5xx, and it recovers."""
-    service = make_service(run, tmp_path, queue=4)
-    client = Client(service)
+    small = beside(service, tmp_path, queue=4)
+    client = Client(small)
     body = body_of(client, patient)
     calls = [("POST", "/v1/whatif", body)] * 50 + [("GET", "/healthz", None)]
     found = client.together(*calls)
@@ -219,13 +245,13 @@ def test_too_many_at_once_are_sent_away_and_health_goes_on(run, tmp_path, patien
     assert found[-1].status_code == 200
     assert client.post("/v1/whatif", body).status_code == 200
     client.close()
-    service.stop()
+    small.stop()
 
 
-def test_what_takes_too_long_is_refused(run, tmp_path, patient):
+def test_what_takes_too_long_is_refused(service, tmp_path, patient):
     """R14."""
-    service = make_service(run, tmp_path, timeout=1e-4)
-    client = Client(service)
+    hurried = beside(service, tmp_path, timeout=1e-4)
+    client = Client(hurried)
     answer = ask(client, patient).json()
     assert [one["code"] for one in answer["refusals"]] == ["R14"]
     assert answer["suggested"] is None
@@ -233,7 +259,7 @@ def test_what_takes_too_long_is_refused(run, tmp_path, patient):
     entry = client.get(f"/v1/audit/{answer['audit_id']}").json()["body"]
     assert entry["service"] == "R14"
     client.close()
-    service.stop()
+    hurried.stop()
 
 
 def test_the_card_the_codes_and_the_calibration(client):
@@ -241,7 +267,7 @@ def test_the_card_the_codes_and_the_calibration(client):
     assert card["patients"] == {"train": 31, "select": 7, "test": 10}
     assert len(card["sha256"]) == 64
     codes = client.get("/v1/codes").json()
-    assert set(codes["refusals"]) == set(CODES)
+    assert set(codes["refusals"]) == set(refusal_codes())
     found = client.get("/v1/model/calibration").json()
     covered = [one["covered"] for one in found["curve"]]
     assert covered == sorted(covered)
@@ -262,9 +288,39 @@ def test_a_site_file_may_only_be_stricter(tmp_path):
     file.write_text('{"gates": {"support": 3}}')
     with pytest.raises(ValueError, match="stricter"):
         read_site(file)
-    file.write_text('{"gates": {"other": 3}}')
-    with pytest.raises(ValueError, match="expected JSON with limits and gates"):
+    for odd in ('{"gates": {"other": 3}}', '{"gates": []', '{"gates": [1]}', "[]", "null"):
+        file.write_text(odd)
+        with pytest.raises(ValueError, match="expected JSON with limits and gates"):
+            read_site(file)
+    file.write_text('{"other": {}}')
+    with pytest.raises(ValueError, match="expected only limits and gates"):
         read_site(file)
+
+
+def test_the_thresholds_of_a_site_are_those_that_the_server_speaks_of(service, tmp_path, patient):
+    file = tmp_path / "site.json"
+    file.write_text('{"gates": {"oldest": 10, "missing": 0.1}, "limits": {"map_low": 62.5}}')
+    strict = beside(service, tmp_path / "state", site=file)
+    client = Client(strict)
+    late = {"at": str(service.stays[patient].last + 12)}
+    codes = client.get("/v1/codes").json()["refusals"]
+    answer = ask(client, patient, **late).json()
+    replayed = client.get(f"/v1/audit/{answer['audit_id']}/replay").json()
+    quality = client.get(f"/v1/patients/{patient}/quality", params=late).json()
+    asked = {"preset": "site", "by": "ab", "site": {"map_low": 61}}
+    changed = client.post("/v1/limits", asked, headers=client.csrf).json()
+    client.close()
+    strict.stop()
+    again = beside(service, tmp_path / "state", site=file)
+    again.stop()
+    assert codes["R01"]["sentence"] == "The newest sample is more than 10 min old."
+    told = {one["code"]: one["sentence"] for one in answer["refusals"]}
+    assert told["R01"] == codes["R01"]["sentence"]
+    assert told["R02"].startswith("More than 10 % of the last hour is missing")
+    assert replayed == answer
+    assert quality["chip"] == "poor"  # by the word of R02
+    assert changed["effective"]["map_low"] == 62.5  # the file of the site is not loosened
+    assert again.site.map_low == 62.5  # and not by what the audit remembers
 
 
 def test_only_loopback_goes_without_a_token(service, patient):

@@ -1,10 +1,10 @@
 // Charts as SVG, drawn here: measured past, forecast bands, carry-forward, limits, P-level steps.
 
-import { DASH, SIGNALS, clock, h, hhmm, isoOf, num, s, table, withUnit } from "./dom.js";
+import { DASH, LEVELS, SIGNALS, clock, exact, h, hhmm, isoOf, num, s, table, withUnit } from "./dom.js";
 
 export const MARGIN = { left: 40, right: 60, bare: 22, top: 24, bottom: 20 };
 const STRIP = 30; // px of the P-level steps underneath
-const LEVELS = [2, 9];
+const [LOWEST, HIGHEST] = [LEVELS[0], LEVELS.at(-1)];
 
 /** Put a chart into a box that keeps it as wide as itself; `spec` may be replaced by the result. */
 export function mountChart(box, spec) {
@@ -129,7 +129,7 @@ function limits(spec, at) {
 
 function limitLabels(spec, at) {
   return bounds(spec).map((value) =>
-    s("text", { class: "limit-label", x: at.x[1] + 3, y: Math.min(at.py(value) + 5, at.y[0]) }, `limit ${num(value)}`));
+    s("text", { class: "limit-label", x: at.x[1] + 3, y: Math.min(at.py(value) + 5, at.y[0]) }, `limit ${exact(value)}`));
 }
 
 function nowLine(spec, at) {
@@ -157,7 +157,7 @@ function beyond(spec) {
 
 function steps(spec, at, height) {
   const top = height - STRIP + 2, bottom = height - 4;
-  const y = (p) => bottom - ((p - LEVELS[0]) / (LEVELS[1] - LEVELS[0])) * (bottom - top);
+  const y = (p) => bottom - ((p - LOWEST) / (HIGHEST - LOWEST)) * (bottom - top);
   const { minutes, levels, candidate } = spec.steps;
   const half = spec.gridMin / 2;
   let path = "", last = null;
@@ -191,7 +191,7 @@ function describe(spec) {
     told.push(`forecast in ${num(((n + 1) * spec.gridMin) / 60, 0)} h: median ${withUnit(q.q50[n], spec.name)}, `
       + `90 % band ${num(q.q05[n], known.digits)} to ${withUnit(q.q95[n], spec.name)}, carry-forward ${withUnit(spec.carry, spec.name)}`);
   }
-  for (const value of bounds(spec)) told.push(`limit ${withUnit(value, spec.name)}`);
+  for (const value of bounds(spec)) told.push(`limit ${exact(value)} ${known.unit}`);
   return `${told.join("; ")}.`;
 }
 

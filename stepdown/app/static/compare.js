@@ -1,6 +1,6 @@
 // All candidates side by side, and the recorded hours nearest to this one.
 
-import { DASH, h, num, table } from "./dom.js";
+import { DASH, exact, h, num, table } from "./dom.js";
 import { lacksLevel } from "./levels.js";
 
 /** A count of courses as a rounded share of twenty. */
@@ -43,7 +43,7 @@ function pCell(candidate) {
 /** The table; refused levels have no numbers of a forecast. */
 export function comparePanel(answer, selected) {
   const limits = answer.limits ?? {};
-  const below = (name, limit) => (typeof limit === "number" ? `${name}<${num(limit)}` : name);
+  const below = (name, limit) => (typeof limit === "number" ? `${name}<${exact(limit)}` : name);
   const head = ["Level", below("MAP", limits.map_low), below("puls.", limits.pulsatility_low), "HR", "hours", "p"];
   const rows = answer.candidates.map((one) => row(answer, one, selected));
   const made = table("Compare, next 6 h", head, rows.map((one) => ({ class: one.class, cells: one.cells.filter(Boolean) })), { class: "compare", "data-testid": "compare" });
@@ -51,7 +51,7 @@ export function comparePanel(answer, selected) {
     const spanned = rows[i].cells.findIndex((one) => one?.span);
     if (spanned > 0) line.children[spanned].colSpan = 3;
   });
-  const names = [`simulated courses below MAP ${num(limits.map_low)} mmHg`, `simulated courses below pulsatility ${num(limits.pulsatility_low)} mmHg`,
+  const names = [`simulated courses below MAP ${exact(limits.map_low)} mmHg`, `simulated courses below pulsatility ${exact(limits.pulsatility_low)} mmHg`,
     "simulated courses outside the HR limits", "similar recorded patient-hours", "conformal p-value"];
   [...made.querySelectorAll("thead th")].slice(1).forEach((one, i) => one.setAttribute("aria-label", names[i]));
   return [made, h("p", { class: "note" }, "Simulated courses of 20 that cross each limit · similar recorded patient-hours · conformal p-value · ✓ acceptable · * least support")];

@@ -42,12 +42,18 @@ export const SIGNALS = {
   ese: { short: "End-systolic elastance", brief: "Elastance", axis: [0, 6], ticks: [0, 2, 4, 6], unit: "mmHg/mL", digits: 1 },
 };
 export const SHOWN = ["map", "pulsatility", "hr", "lvedp", "flow"];
+export const LEVELS = [2, 3, 4, 5, 6, 7, 8, 9];
 
 /** A number with fixed digits; what is missing is a dash. */
 export function num(value, digits = 0) {
   if (typeof value !== "number" || !Number.isFinite(value)) return DASH;
   const text = value.toFixed(digits);
   return Number(text) === 0 ? (0).toFixed(digits) : text.replace("-", "−");
+}
+
+/** A limit or a threshold as it was set: none of its digits is rounded away. */
+export function exact(value) {
+  return typeof value === "number" ? String(Number(value.toPrecision(6))) : DASH;
 }
 
 /** A number of a signal, with its unit. */

@@ -1,7 +1,7 @@
 // Limits: the preset in force, who changed it and when; a site may only be stricter.
 
 import { get, post } from "./api.js";
-import { entryName, h, num, stamp, table } from "./dom.js";
+import { entryName, exact, h, stamp, table } from "./dom.js";
 
 const FIELDS = [["map_low", "MAP, lower limit", "mmHg"], ["map_high", "MAP, upper limit", "mmHg"], ["hr_low", "HR, lower limit", "/min"], ["hr_high", "HR, upper limit", "/min"],
   ["pulsatility_low", "Pulsatility, lower limit", "mmHg"], ["pulsatility_high", "Pulsatility, upper limit", "mmHg"]];
@@ -19,7 +19,7 @@ export async function showLimits({ main, signal }) {
 }
 
 function value(limits, [name, , unit]) {
-  return typeof limits[name] === "number" ? `${num(limits[name])} ${unit}` : "no limit";
+  return typeof limits[name] === "number" ? `${exact(limits[name])} ${unit}` : "no limit";
 }
 
 function current(found) {
@@ -63,7 +63,7 @@ function presets(found) {
 }
 
 function gates(found) {
-  const rows = Object.entries(found.gates).map(([name, x]) => [GATES[name]?.[0] ?? name, `${num(GATES[name]?.[1].startsWith("%") ? 100 * x : x)} ${GATES[name]?.[1] ?? ""}`.trim()]);
+  const rows = Object.entries(found.gates).map(([name, x]) => [GATES[name]?.[0] ?? name, `${exact(GATES[name]?.[1].startsWith("%") ? 100 * x : x)} ${GATES[name]?.[1] ?? ""}`.trim()]);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Thresholds" },
     table("Thresholds of the refusals; hard gates cannot be changed", ["Threshold", "Value"], rows, { class: "list" }));
 }

@@ -1,7 +1,7 @@
 // Study mode: the clinician chooses first, the model is shown after.
 
 import { get, patientPath, post } from "./api.js";
-import { clip, entryName, h } from "./dom.js";
+import { LEVELS, clip, entryName, h } from "./dom.js";
 import { levelGroup } from "./levels.js";
 import { nowFromTrend, nowPanel } from "./now_panel.js";
 import { addressOf } from "./patient_bar.js";
@@ -27,7 +27,7 @@ export async function showReview(context) {
 }
 
 function question(patient, row, at) {
-  const levels = [2, 3, 4, 5, 6, 7, 8, 9].map((p) => ({ p, label: `P-${p}${p === row.p_now ? ", level in force" : ""}`, status: "ok", refusals: [], gates: [], acceptable: null }));
+  const levels = LEVELS.map((p) => ({ p, label: `P-${p}${p === row.p_now ? ", level in force" : ""}`, status: "ok", refusals: [], gates: [], acceptable: null }));
   let chosen = row.p_now;
   const { group } = levelGroup({ p_now: row.p_now, candidates: levels, pump: null }, chosen, (p) => { chosen = p; });
   const reason = h("input", { type: "text", id: "choice-reason", maxlength: 500, autocomplete: "off" });

@@ -1,14 +1,13 @@
 // The what-if screen of a recorded patient: ask, check that the answer is to the question, draw.
 
 import { get, getWhenReady, patientPath } from "./api.js";
-import { announce, clip, clock, entryName, h } from "./dom.js";
+import { announce, clip, clock, entryName, exact, h } from "./dom.js";
 import { watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastHours, renderAnswer } from "./whatif_view.js";
 
-const OLDEST = 15; // min; the server may be stricter
-const PRESETS = { paper: "paper, MAP 60 mmHg", map65: "MAP 65 mmHg", site: "site" };
+const PRESETS = { paper: (low) => `paper, MAP ${low} mmHg`, map65: (low) => `MAP ${low} mmHg`, site: () => "site" };
 
 let kept = { patient: null, p: null }; // the level that was looked at last
 
@@ -41,16 +40,17 @@ export async function showWhatIf(context) {
   const query = questionOf(context);
   const at = query.has("at") ? `&at=${encodeURIComponent(query.get("at"))}` : "";
   const hours = pastHours(horizonOf(context.query));
-  const [answer, row, trend, quality, limits] = await Promise.all([
+  const [answer, row, trend, quality, limits, codes] = await Promise.all([
     getWhenReady(patientPath(patient, `/whatif?${query}`), signal, (words) => { waiting.textContent = `${words} Waiting …`; }),
     get(patientPath(patient, `?${at.slice(1)}`), signal),
     get(patientPath(patient, `/trends?hours=${hours}${at}`), signal),
     get(patientPath(patient, `/quality?${at.slice(1)}`), signal),
     get("/v1/limits", signal),
+    get("/v1/codes", signal),
   ]);
   if (signal.aborted) return;
   requireSame(patient, answer, row, trend);
-  draw(context, { answer, row, trend, quality, limits });
+  draw(context, { answer, row, trend, quality, limits, tooOld: codes.refusals.R01 });
 }
 
 /** What is shown together must be about one patient and one moment. */
@@ -75,10 +75,10 @@ function draw(context, found) {
   });
   show(found.answer);
   watchAge({
-    age: found.answer.quality?.age_min ?? row.age_min, oldest: limits.gates?.oldest ?? OLDEST, signal, tick: bar.setAge,
+    age: found.answer.quality?.age_min ?? row.age_min, oldest: limits.gates.oldest, signal, tick: bar.setAge,
     expire: async () => {
       if (found.answer.refusals.some((one) => one.code === "R01")) return;
-      show(expired(found.answer, limits.gates?.oldest ?? OLDEST));
+      show(expired(found.answer, found.tooOld));
     },
   });
 }
@@ -89,9 +89,8 @@ function selectedFor(patient, answer) {
 }
 
 /** The answer after its newest sample became too old: R01, without any forecast. */
-export function expired(answer, oldest) {
-  const refusal = { code: "R01", scope: "state", sentence: `The newest sample is more than ${oldest} min old.`,
-    remedy: "Wait for new samples, or choose an earlier moment of the recording.", about: null };
+export function expired(answer, tooOld) {
+  const refusal = { code: "R01", ...tooOld, about: null };
   const bare = { status: "refused", refusals: [refusal], acceptable: false, verdict: "Not acceptable: no forecast is shown.", quantiles: null, carry_forward: null, risk: null,
     support: null, evidence: [], uncertainty: null, gates: [], notes: [] };
   return { ...answer, status: "refused", refusals: [refusal, ...answer.refusals], acceptable: [], suggested: null, policy: null,
@@ -109,7 +108,7 @@ function horizonLinks(context) {
 function limitsLink(limits, context) {
   const asked = context.query.get("limits");
   const name = asked in PRESETS ? asked : limits.preset;
-  return h("a", { class: "button", href: "/limits", "data-testid": "limits-preset" }, `Limits: ${PRESETS[name] ?? name}`);
+  return h("a", { class: "button", href: "/limits", "data-testid": "limits-preset" }, `Limits: ${PRESETS[name](exact(limits.presets[name].limits.map_low))}`);
 }
 
 /** A kept answer, computed again by the server, on the same screen. */

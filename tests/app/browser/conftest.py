@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
-from tests.app.browser.serving import Served, beside
+from tests.app.browser.serving import Served
+from tests.app.small_run import beside
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 30_000  # ms; only a busy machine needs it

@@ -2,16 +2,11 @@
 
 import json
 import threading
-import time
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
 
-from stepdown.app.commands import AppConfig
-from stepdown.app.engine import Engine
 from stepdown.app.server import create_app
 from stepdown.app.service import Service
 
@@ -33,10 +28,9 @@ class Served:
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
-        until = time.monotonic() + 20
         while not self.server.started:
-            assert time.monotonic() < until, "the server did not start within 20 s"
-            time.sleep(0.01)
+            self.thread.join(0.01)
+            assert self.thread.is_alive(), "the server did not start"
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.http = httpx.Client(base_url=self.url, timeout=20)
@@ -67,12 +61,3 @@ def posted(served: Served, body: dict[str, Any], **changes: Any) -> dict[str, An
     answer = served.http.post("/v1/whatif", json=made)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
-    """Another ready service with the same models, or with some of them changed."""
-    made = Service(AppConfig(service.config.run, state=state, draws=50, **settings))
-    assert service.loaded is not None
-    made.loaded = replace(service.loaded, engine=engine or service.engine)
-    made.stays, made.phase = service.stays, "ready"
-    return made

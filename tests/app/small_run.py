@@ -12,9 +12,9 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from stepdown.app.commands import AppConfig
+from stepdown.app.engine import Engine
 from stepdown.app.server import create_app
-from stepdown.app.service import Service
+from stepdown.app.service import Service, ServiceConfig
 from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
 from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig
@@ -38,6 +38,7 @@ TWIN = TwinConfig(
     errors=256,
     calibrated=CalibratedConfig(members=2, width=16, depth=1),
 )
+DRAWS = 50  # simulated courses
 GUARDIAN = DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0))
 
 
@@ -108,10 +109,19 @@ def make_policy(scaler: Scaler) -> LearnedPolicy:
 
 def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) -> Service:
     """A service of a run, ready unless told otherwise."""
-    service = Service(AppConfig(run, state=state, draws=50, **settings))
+    service = Service(ServiceConfig(run, state, draws=DRAWS, **settings))
     if load:
         service.load()
     return service
+
+
+def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
+    """Another ready service with the same models, or with some of them changed."""
+    made = Service(dataclasses.replace(service.config, folder=state, **settings))
+    assert service.loaded is not None
+    made.loaded = dataclasses.replace(service.loaded, engine=engine or service.engine)
+    made.stays, made.phase = service.stays, "ready"
+    return made
 
 
 class Client:

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepdown.app.candidates import list_levels
 from stepdown.app.gates import (
     PLACES,
-    allowed_levels,
     forbidding_gates,
     has_gap,
     inside_limits,
@@ -20,13 +18,14 @@ from stepdown.app.gates import (
     state_refusals,
     suggest,
 )
-from stepdown.app.limits import PRESETS, Limits
+from stepdown.app.limits import PRESETS, GateConfig, Limits
 from stepdown.app.recordings import request_at
 from stepdown.app.request import Channel
+from stepdown.app.sentences import list_levels
 from stepdown.app.whatif import what_if
 from stepdown.signals import LEVELS, NAMES
-from tests.app.bedsides import USED, calm, crowd
-from tests.app.counts import count
+from tests.app.bedsides import USED, allowed_levels, calm, crowd
+from tests.app.sample_sizes import count
 
 PAPER = PRESETS["paper"]
 MANY = count(20_000, 100_000)
@@ -34,7 +33,7 @@ MANY = count(20_000, 100_000)
 
 def shown(bed, risk, judged=None):
     """Acceptable levels of one bedside."""
-    allowed = allowed_levels(bed, np.zeros(9, bool), PAPER, USED)
+    allowed = allowed_levels(bed, np.zeros(9, bool), PAPER)
     every = np.ones(8, bool) if judged is None else np.array(judged)
     place = place_levels(bed, allowed, every, np.array(risk))
     return [p for p, x in zip(LEVELS, place, strict=True) if PLACES[x] == "acceptable"]
@@ -54,7 +53,7 @@ def test_every_level_has_the_place_that_its_plain_definition_gives():
     """The definition level by level, without precedence tricks."""
     bed, draw = crowd(MANY, seed=5), np.random.default_rng(6)
     refused = state_refusals(bed, USED)
-    allowed = allowed_levels(bed, refused, PAPER, USED)
+    allowed = allowed_levels(bed, refused, PAPER)
     judged = draw.random((MANY, 8)) > 0.3
     risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, np.nan], (MANY, 8))
     place = place_levels(bed, allowed, judged, risk)
@@ -81,7 +80,9 @@ def test_missing_is_not_outside_and_both_forbid_the_same_steps():
     inside, outside = inside_limits(bed.signals, PAPER), outside_limits(bed.signals, PAPER)
     required = np.isnan(bed.signals[..., [0, 6, 9]]).any((-2, -1))
     assert not (inside & outside).any()
-    np.testing.assert_array_equal(inside, ~outside & ~required)
+    values = bed.signals[..., [0, 6, 9]]
+    within = (values > np.array([60, 50, 10])) & (values < np.inf)  # NaN is not
+    np.testing.assert_array_equal(inside, within.all((-2, -1)))
     assert (required & ~outside).sum() > 100
     down = np.array(LEVELS) < bed.level[:, None]
     np.testing.assert_array_equal(
@@ -194,6 +195,20 @@ def test_a_sample_outside_is_named_with_its_limit(answers):
     for answer in low:
         assert any("MAP down to 58 mmHg (limit 60 mmHg)" in x for x in answer["reasons"])
         assert answer["now"]["map"]["inside"] is False
+
+
+def test_a_limit_is_said_as_it_was_set(engine, answered):
+    """62.5 mmHg is not 62: no digit of a site's own limit or threshold is rounded away."""
+    strict = GateConfig(risk=0.025)
+    own = dataclasses.replace(engine, site=Limits(map_low=62.5), gates=strict)
+    told = [what_if(own, put(request, "map", -2, 62.2), "site") for request, _ in answered[:12]]
+    outside = [one for answer in told for one in answer["reasons"] if "Outside the limits" in one]
+    assert len(outside) > 5
+    assert all("(limit 62.5 mmHg)" in one for one in outside)
+    verdicts = " ".join(one["verdict"] for answer in told for one in answer["candidates"])
+    assert "MAP 62.5 mmHg" in verdicts
+    reasons = " ".join(one for answer in told for one in answer["reasons"])
+    assert "in more than 2.5 % of the simulated courses" in reasons
 
 
 NUMBER = re.compile(r"(?<![-\w.])(\d+(?:\.\d+)?)\b(?: ([a-zA-Z/]+|%))?")  # not the 5 of P-5
