@@ -21,13 +21,13 @@ import tyro
 
 from stepdown import __version__
 from stepdown.app.commands import AppConfig, AuditConfig, serve, verify_audit
+from stepdown.commands.export import ExportConfig, export
 from stepdown.experiment.judge import JudgeConfig, judge
 from stepdown.experiment.presets import RunPreset
 from stepdown.experiment.run import RunConfig, run
 from stepdown.experiment.simulate import SimulateConfig, simulate
 from stepdown.records.limits import RecordingError
 from stepdown.report.checkup import DoctorConfig, doctor
-from stepdown.report.exported import ExportConfig, export
 from stepdown.report.guardians import (
     GuardianFitConfig,
     GuardianScoreConfig,

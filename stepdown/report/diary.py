@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepdown.report.tensorboard import append_event, write_events
+from stepdown.export.tensorboard import append_event, write_events
 from stepdown.signals import LEVELS
 
 METRICS, BOARD = "metrics.jsonl", "tensorboard"

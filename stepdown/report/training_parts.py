@@ -60,7 +60,7 @@ def read_hours(cohort: Path | None, dataset: Path | None, split: int) -> Hours:
 
 def _read_dataset(path: Path) -> tuple[Transitions, Transitions]:
     try:
-        from stepdown.problem.export import read_d4rl, read_minari
+        from stepdown.export.datasets import read_d4rl, read_minari
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[gym]'."

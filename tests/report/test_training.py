@@ -20,8 +20,8 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
 from stepdown.evaluation.policy_search import make_rule
+from stepdown.export.datasets import read_d4rl, write_d4rl
 from stepdown.policies.checkpoints import load_policy
-from stepdown.problem.export import read_d4rl, write_d4rl
 from stepdown.problem.hours import make_transitions
 from stepdown.report.parts import read_note, read_parts
 from stepdown.report.training import KIND, STARTS

@@ -1,0 +1,1 @@
+"""The commands: one file for each, with its frozen config and its verb."""
