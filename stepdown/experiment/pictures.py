@@ -1,38 +1,33 @@
 """The pictures of a run, drawn from what its jobs have left."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 
-from stepdown.evaluation.compare import METRICS, difference, estimate, resample, values_of
+from stepdown.evaluation.compare import difference, estimate, resample, values_of
 from stepdown.experiment.jobs import Desk
 from stepdown.experiment.learning import TEAM, read_judged
 from stepdown.experiment.plan import Plan
 from stepdown.experiment.presets import ExperimentConfig, recipe_of
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes
-from stepdown.report.across_cohorts import draw_across, same_question
-from stepdown.report.comparison import JUDGES, OURS, Comparison
-from stepdown.report.comparison_figures import draw_exploitation
-from stepdown.report.pictures import draw_comparison
-from stepdown.report.record_figures import (
-    SENSITIVE,
+from stepdown.report.bedside_figures import draw_agreement, draw_rollouts, draw_weaning
+from stepdown.report.cohort_report import draw_records
+from stepdown.report.comparison import Comparison, same_question
+from stepdown.report.comparison_figures import (
     SensitivityPoint,
     constant_levels,
-    draw_agreement,
+    draw_across,
+    draw_comparison,
     draw_constant_levels,
-    draw_horizons,
-    draw_predicted_rewards,
-    draw_records,
+    draw_exploitation,
     draw_sensitivity,
 )
-from stepdown.report.rollout_figures import draw_rollouts, draw_weaning
+from stepdown.report.labels import AGREED, BEDSIDE, JUDGES, METRICS, OURS
+from stepdown.report.twin_figures import draw_horizons, draw_predicted_rewards
 from stepdown.signals import HIGHEST, HORIZON, LOWEST
 
-SHOWN = ("bc", "mbpo", "mopo", "svr", OURS, "cormpo_flow")  # in six hours from one start
 ROLLOUTS = {
     "rollouts reward": ("high reward", "low reward"),
     "rollouts ws": ("high weaning score", "low weaning score"),
@@ -41,48 +36,33 @@ ROLLOUTS = {
 
 
 def draw_run(
-    plan: Plan, desk: Desk, comparisons: Sequence[Comparison], cohort: Cohort, folder: Path
+    plan: Plan, desk: Desk, comparisons: Sequence[Comparison], cohort: Cohort
 ) -> dict[str, bytes]:
-    """Every picture by its name on the page; `folder` is a place to draw in."""
+    """Every picture by its name on the page."""
     main = comparisons[0]
-    pictures = draw_comparison(main, folder)
-    for name, draw in (("records", draw_records), ("weaning", draw_weaning)):
-        draw(cohort, folder / f"{name}.png")
-        pictures[name] = (folder / f"{name}.png").read_bytes()
+    pictures = draw_comparison(main)
+    pictures |= {"records": draw_records(cohort), "weaning": draw_weaning(cohort)}
     if plan.look is not None:
-        pictures |= _draw_look(plan, desk, main, cohort, folder)
+        pictures |= _draw_look(plan, desk, main, cohort)
     return pictures
 
 
 def draw_cohorts(
-    plans: Sequence[Plan], desk: Desk, comparisons: Sequence[Comparison], folder: Path
+    plans: Sequence[Plan], desk: Desk, comparisons: Sequence[Comparison]
 ) -> dict[str, bytes]:
     """All cohorts together, and promise and truth of every further one."""
     own = {x.cohort: x for x in same_question(comparisons)}
-    pictures = {}
-    if len(own) > 1:
-        draw_across(comparisons, folder / "cohorts.png")
-        pictures["cohorts"] = (folder / "cohorts.png").read_bytes()
+    pictures = {"cohorts": draw_across(comparisons)} if len(own) > 1 else {}
     for plan in (x for x in plans if x.name in own):
-        drawn = {"exploitation": partial(draw_exploitation, own[plan.name])}
+        pictures[f"exploitation, {plan.name}"] = draw_exploitation(own[plan.name])
         if plan.look is not None:
             arrays = desk.arrays(plan.look)
             levels = constant_levels(own[plan.name]) | {"ensemble": arrays["constant/ensemble"]}
-            drawn["levels"] = partial(_draw_levels, values=levels, row=arrays["constant/row"])
-        for name, draw in drawn.items():
-            path = folder / f"{name}-{plan.name}.png"
-            draw(path)
-            pictures[f"{name}, {plan.name}"] = path.read_bytes()
+            pictures[f"levels, {plan.name}"] = draw_constant_levels(levels, arrays["constant/row"])
     return pictures
 
 
-def _draw_levels(path: Path, values: Mapping[str, np.ndarray], row: np.ndarray) -> None:
-    draw_constant_levels(values, row, path)
-
-
-def _draw_look(
-    plan: Plan, desk: Desk, main: Comparison, cohort: Cohort, folder: Path
-) -> dict[str, bytes]:
+def _draw_look(plan: Plan, desk: Desk, main: Comparison, cohort: Cohort) -> dict[str, bytes]:
     assert plan.look is not None
     arrays, info = desk.arrays(plan.look), desk.info(plan.look)
     levels = constant_levels(main) | {"ensemble": arrays["constant/ensemble"]}
@@ -94,31 +74,19 @@ def _draw_look(
         }
         for who in ("records", "twin")
     }
-    chosen = _by_row(arrays, "chosen/", ORDER)
+    chosen = _by_row(arrays, "chosen/", AGREED)
     recorded, before = arrays["recorded/level"], arrays["recorded/before"]
-    drawn = {
-        "levels": lambda path: draw_constant_levels(levels, arrays["constant/row"], path, share),
-        "rewards": lambda path: draw_predicted_rewards(
-            arrays["reward/recorded"], arrays["reward/forecast"], path
-        ),
-        "horizons": lambda path: draw_horizons(
-            info["horizons"], found, arrays["horizon/row"], path
-        ),
-        "agreement": lambda path: draw_agreement(chosen, recorded, before, path),
+    pictures = {
+        "levels": draw_constant_levels(levels, arrays["constant/row"], share),
+        "rewards": draw_predicted_rewards(arrays["reward/recorded"], arrays["reward/forecast"]),
+        "horizons": draw_horizons(info["horizons"], found, arrays["horizon/row"]),
+        "agreement": draw_agreement(chosen, recorded, before),
     }
     for name, cases in ROLLOUTS.items():
         episodes = {words: _episodes(arrays, info["cases"].index(words)) for words in cases}
         if all(episodes.values()):
-            drawn[name] = lambda path, episodes=episodes: draw_rollouts(episodes, path)
-    pictures = {}
-    for name, draw in drawn.items():
-        path = folder / f"{name.replace(' ', '-')}.png"
-        draw(path)
-        pictures[name] = path.read_bytes()
+            pictures[name] = draw_rollouts(episodes)
     return pictures
-
-
-ORDER = ("bc", "mbpo", "mopo", "svr", OURS, "cormpo_flow", "mbpo_shaped", "disagreement_shaped")
 
 
 def _by_row(
@@ -130,7 +98,7 @@ def _by_row(
 def _episodes(arrays: Mapping[str, np.ndarray], case: int) -> dict[str, Episodes]:
     """One start under every method."""
     found = {}
-    for row in SHOWN:
+    for row in BEDSIDE:
         if f"hours/{row}/state" in arrays:
             state, level = arrays[f"hours/{row}/state"][case], arrays[f"hours/{row}/level"][case]
             parts = (state, level.astype(np.int32), np.ones(HORIZON, bool))
@@ -138,7 +106,7 @@ def _episodes(arrays: Mapping[str, np.ndarray], case: int) -> dict[str, Episodes
     return found
 
 
-def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk, folder: Path) -> dict[str, bytes]:
+def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk) -> dict[str, bytes]:
     """CORMPO with one number changed, start by start minus the clinicians."""
     if not plan.sweep:
         return {}
@@ -155,12 +123,9 @@ def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk, folder: Path) -
         for judge, judged in read_judged(desk, one.judge).items():
             weights = resample(judged.row)
             for metric in METRICS:
-                if metric not in SENSITIVE:
-                    continue
                 apart = difference(values_of(judged, metric), values_of(team[judge], metric))
                 found = estimate(apart, weights)
                 numbers = (found["mean"], found["low"], found["high"])
                 chosen = usual[parameter] == value
                 points.append(SensitivityPoint(parameter, value, judge, metric, *numbers, chosen))
-    draw_sensitivity(points, folder / "sensitivity.png", minus="clinicians'")
-    return {"sensitivity": (folder / "sensitivity.png").read_bytes()}
+    return {"sensitivity": draw_sensitivity(points, to="clinicians'")}

@@ -20,22 +20,20 @@ from stepdown.experiment.simulate import CARD, OVERVIEW, write_cohort
 from stepdown.experiment.wiring import Imported, Simulated
 from stepdown.policies.checkpoints import save_policy
 from stepdown.records import files
-from stepdown.report.across_cohorts import same_question, say_across
-from stepdown.report.calibration import describe_cohort
-from stepdown.report.claim_tables import twin_grid
-from stepdown.report.comparison import Comparison
-from stepdown.report.comparison import to_csv as comparison_csv
+from stepdown.report.cohort_report import cohort_section
+from stepdown.report.comparison import Comparison, same_question
 from stepdown.report.comparison_tables import short_grid
+from stepdown.report.evidence import KINDS, Findings
 from stepdown.report.evidence_figures import draw_evidence
-from stepdown.report.evidence_parts import KINDS, Findings
-from stepdown.report.evidence_section import first_screen, named_pictures
-from stepdown.report.grids import plain, to_text
-from stepdown.report.page import BANNER, Section, cohort_section
+from stepdown.report.evidence_tables import first_screen, named_pictures
+from stepdown.report.grids import plain, to_csv, to_text
+from stepdown.report.model_tables import twin_grid
+from stepdown.report.page import BANNER, Section
 from stepdown.report.parts import Parts, read_parts, save_fitted
+from stepdown.report.published_moments import describe_cohort, moment_rows, moments_text
 from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.stages import Stage, guardian_stage, kept_files, twin_stage
-from stepdown.report.tables import to_csv as cohort_csv
-from stepdown.report.tables import to_text as cohort_text
+from stepdown.report.summary import say_across
 from stepdown.training import member
 from stepdown.twin.fit import load_twin
 
@@ -54,12 +52,12 @@ def publish(
     rows = describe_cohort(cohort)
     twins, guardians = _twins(plan, desk, parts, folder), guardian_stage(parts, folder)
     comparisons = [one for each in plans for one in read_comparisons(each, desk)]
-    pictures = draw_run(plan, desk, comparisons, cohort, folder)
-    pictures |= draw_sweep(sizes, plan, desk, folder) | twins.pictures | guardians.pictures
-    pictures |= draw_cohorts(plans[1:], desk, comparisons, folder)
+    pictures = draw_run(plan, desk, comparisons, cohort)
+    pictures |= draw_sweep(sizes, plan, desk) | twins.pictures | guardians.pictures
+    pictures |= draw_cohorts(plans[1:], desk, comparisons)
     judged = finished(plans, desk)
     evidence = _evidence(judged, comparisons, desk)
-    pictures |= named_pictures(evidence, [draw_evidence(one, folder) for one in evidence])
+    pictures |= named_pictures(evidence, [draw_evidence(one) for one in evidence])
     made = in_order([job for each in plans for job in each.jobs])
     results = Results(
         title=TITLE,
@@ -75,7 +73,7 @@ def publish(
         evidence=evidence,
     )
     shown = [to_text(short_grid(one)) for one in comparisons]
-    text = [_lead(plan, parts), "", cohort_text(rows), "", to_text(twin_grid(results.twins))]
+    text = [_lead(plan, parts), "", moments_text(rows), "", to_text(twin_grid(results.twins))]
     if sizes.shrink:
         shown.append(QUICK)
     shown += map(plain, [*say_across(comparisons), *first_screen(evidence)])
@@ -85,7 +83,7 @@ def publish(
         content
         | _sweep_table(plan, desk)
         | {
-            "tables/cohort.csv": cohort_csv(rows),
+            "tables/cohort.csv": to_csv(moment_rows(rows)),
             RESULTS: "\n".join([*text, guardians.text, *shown, ""]).encode(),
             REPORT: results_page(results).encode(),
         }
@@ -96,7 +94,7 @@ def _sweep_table(plan: Plan, desk: Desk) -> dict[str, Content]:
     """Sensitivities, where the preset has them."""
     if not plan.sweep:
         return {}
-    return {"tables/sweep.csv": comparison_csv(sweep_rows(plan, desk), SWEPT)}
+    return {"tables/sweep.csv": to_csv(sweep_rows(plan, desk), SWEPT)}
 
 
 def _figures(pictures: Mapping[str, bytes]) -> dict[str, Content]:

@@ -7,7 +7,8 @@ from stepdown.evaluation.judging import Judged
 from stepdown.experiment.jobs import Desk, Job
 from stepdown.experiment.learning import read_judged
 from stepdown.experiment.plan import Plan
-from stepdown.report.comparison import EXPERT, Comparison
+from stepdown.report.comparison import Comparison
+from stepdown.report.labels import EXPERT
 
 Judgments = dict[str, dict[str, Judged]]  # by judge, then by method
 

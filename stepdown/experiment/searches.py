@@ -18,7 +18,7 @@ from stepdown.experiment.learning import TrainJob, make_train_job
 from stepdown.experiment.models import Source, hours_of, read_twin
 from stepdown.experiment.presets import ROWS
 from stepdown.experiment.wiring import POLICIES, train_job
-from stepdown.report.search_table import COLUMNS, PRESET
+from stepdown.report.comparison_tables import PRESET, SEARCHED
 from stepdown.training import member
 
 PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/in_patients.py")
@@ -94,5 +94,5 @@ def search_rows(jobs: Sequence[Job], desk: Desk) -> list[dict[str, str | float]]
             chosen = "yes" if one["changes"] == found["chosen"] else "no"
             words = ", ".join(changes) or PRESET
             values = (cohort, data, setting, method, words, one["score"], chosen)
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            rows.append(dict(zip(SEARCHED, values, strict=True)))
     return rows

@@ -26,8 +26,7 @@ from stepdown.patients.faults import FaultConfig, corrupt
 from stepdown.patients.population import PresetName
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records import files
-from stepdown.report.card import dataset_card, digests
-from stepdown.report.figures import draw_overview
+from stepdown.report.cohort_report import dataset_card, digests, draw_overview
 from stepdown.report.progress import progress
 
 MINUTES = {"10min": 10.0, "5min": 5.0, "30s": 0.5}
@@ -87,7 +86,7 @@ def write_cohort(
         files.COHORT: files.to_parquet(files.cohort_table(cohort)),
         files.LATENTS: files.latents_to_bytes(latents),
         CONFIG: _json(config_to_dict(recipe)),
-        OVERVIEW: lambda file: draw_overview(cohort, file, outcome),
+        OVERVIEW: draw_overview(cohort, outcome),
         **extra,
     }
     named = [name for name in content if name.endswith((".parquet", ".safetensors"))]

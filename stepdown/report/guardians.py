@@ -29,7 +29,8 @@ from stepdown.guardian.fit import (
 from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import Clip, Guardian, GuardianConfig
 from stepdown.problem.hours import make_transitions
-from stepdown.report.guardian_figures import draw_densities, draw_search, draw_shifts, size_words
+from stepdown.report.guardian_figures import draw_densities, draw_search, draw_shifts
+from stepdown.report.labels import size_words
 from stepdown.report.parts import SPLIT, read_note, read_parts, require_same_split, save_fitted
 from stepdown.report.progress import progress
 

@@ -17,10 +17,16 @@ from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
 from stepdown.problem.hours import make_transitions
-from stepdown.report.guardian_figures import draw_shifts, size_words
+from stepdown.report.guardian_figures import draw_shifts
+from stepdown.report.labels import size_words
 from stepdown.report.page import Section
 from stepdown.report.parts import Parts, save_fitted
-from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
+from stepdown.report.twin_figures import (
+    draw_calibration,
+    draw_examples,
+    draw_growth,
+    forecast_examples,
+)
 from stepdown.report.twins import score_models
 from stepdown.twin.fit import Twin, TwinConfig, save_twin
 
@@ -48,16 +54,16 @@ def twin_stage(parts: Parts, twins: Mapping[str, Twin], config: TwinConfig, fold
     test, main = make_transitions(parts.test), next(iter(twins))
     scores = score_models(twins, test, twins[main].scaler)
     growths = {name: grow_errors(twin, test, key=jr.key(SEED)) for name, twin in twins.items()}
-    draw_examples(twins, test, folder / "examples.png")
-    draw_growth(growths, folder / "growth.png")
-    draw_calibration(scores, folder / "calibration.png")
+    pictures = {
+        "examples": draw_examples(forecast_examples(twins, test)),
+        "growth": draw_growth(growths),
+        "calibration": draw_calibration(scores),
+    }
 
     def save(path: Path) -> None:
         save_twin(path, twins[main], config, seed=SEED)
 
     save_fitted(folder / "twin", save, parts, kind="twin", model=main)
-    names = ("examples", "growth", "calibration")
-    pictures = {name: (folder / f"{name}.png").read_bytes() for name in names}
     return Stage(kept_files(folder / "twin", "twin"), pictures)
 
 
@@ -69,7 +75,6 @@ def guardian_stage(parts: Parts, folder: Path) -> Stage:
     for name, config in KERNELS.items():
         guardians[name], _ = fit_guardian(train, select, config, RECORDED, key=jr.key(SEED))
         found[name], _ = score_shifts(guardians[name], test, key=jr.key(SEED))
-    draw_shifts(found)(folder / "shifts.png")
     save_fitted(
         folder / "guardian",
         # The run holds the recordings themselves, so this adds nothing that was private.
@@ -84,7 +89,7 @@ def guardian_stage(parts: Parts, folder: Path) -> Stage:
     files: dict[str, Content] = {"tables/guardian.csv": _csv(rows)}
     return Stage(
         files | kept_files(folder / "guardian", "guardian"),
-        {"shifts": (folder / "shifts.png").read_bytes()},
+        {"shifts": draw_shifts(found)},
         f"Have we seen this before: guardians on test patients.\n\n{_text(rows)}",
         Section("Have we seen this before", _table(rows)),
     )

@@ -38,7 +38,12 @@ from stepdown.report.parts import (
     save_fitted,
 )
 from stepdown.report.progress import progress
-from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
+from stepdown.report.twin_figures import (
+    draw_calibration,
+    draw_examples,
+    draw_growth,
+    forecast_examples,
+)
 from stepdown.twin.fit import SMALL_TWIN, Model, TwinConfig, fit_twin, load_twin, save_twin
 
 KIND = "twin"
@@ -191,9 +196,9 @@ def _draw(path: Path, models, scores, hours: Transitions) -> None:
     models, scores = ({name: x[name] for name in order} for x in (models, scores))
     growths = {name: grow_errors(model, hours, key=jr.key(0)) for name, model in models.items()}
     content: dict[str, Content] = {
-        "examples.png": lambda file: draw_examples(models, hours, file),
-        "calibration.png": lambda file: draw_calibration(scores, file),
-        "growth.png": lambda file: draw_growth(growths, file),
+        "examples.png": draw_examples(forecast_examples(models, hours)),
+        "calibration.png": draw_calibration(scores),
+        "growth.png": draw_growth(growths),
         "growth.json": _json({name: summarize_growth(one) for name, one in growths.items()}),
     }
     write_folder(path, content, kind="figures", about=provenance(config=PAPER_HORIZON))

@@ -5,7 +5,8 @@ import numpy as np
 
 from stepdown.evaluation.judging import Judged
 from stepdown.handover import Scores
-from stepdown.report.comparison import Comparison, Data, Setting
+from stepdown.report.comparison import Comparison
+from stepdown.report.labels import Data, Setting
 
 ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
 # Means of the two patients; all four draws of two patients are equally likely, so the interval of

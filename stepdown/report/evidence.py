@@ -4,12 +4,16 @@
 was not asked, or could not be told, is None or has a sentence under "refused".
 """
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepdown.evaluation.choosing import DEFAULT_RULE
 from stepdown.evaluation.compare import (
     Weights,
     difference,
@@ -19,18 +23,22 @@ from stepdown.evaluation.compare import (
     values_of,
 )
 from stepdown.evaluation.judging import Judged
-from stepdown.report.comparison import (
+from stepdown.report.comparison import Comparison
+from stepdown.report.grids import number
+from stepdown.report.labels import (
+    CEILING,
     CLINICIANS,
     CONTRASTS,
     LEARNED,
     REFERENCES,
-    Comparison,
+    TRUE_JUDGES,
 )
 
 Info = Mapping[str, Any]
 Row = dict[str, Any]
 Judgments = Mapping[str, Judged]
-TRUE_JUDGES = ("fresh", "patients")  # the surest first
+MEASURED = Path(__file__).with_name("measured_regret.json")
+PLAIN = "twin reward"  # the paper's way to choose
 KINDS = {
     "second": "The second twin",
     "records": "Estimates from records alone",
@@ -76,11 +84,27 @@ class Findings:
 
 def shown_methods(comparison: Comparison) -> list[str]:
     """Rows and references; of the contrasts, the first."""
-    wanted = (*LEARNED, *(x for x in REFERENCES if x != "look-ahead"), CONTRASTS[0])
+    wanted = (*LEARNED, *(x for x in REFERENCES if x != CEILING), CONTRASTS[0])
     return comparison.methods(wanted)
 
 
-# ── truth beside twin ────────────────────────────────────────────────────────────────────────────
+def in_order(rows: Sequence[Any]) -> list[Any]:
+    """Rows in the order of the tables."""
+    place = {name: i for i, name in enumerate(ranked([x["method"] for x in rows]))}
+    return sorted(rows, key=lambda x: place[x["method"]])
+
+
+def ranked(methods: Sequence[str]) -> list[str]:
+    """Learned methods first, in the order of the tables."""
+    return [x for x in LEARNED if x in methods] + [x for x in methods if x not in LEARNED]
+
+
+def mean_over(values: Sequence[float] | None) -> float:
+    """The mean, or NaN of nothing."""
+    return sum(values) / len(values) if values else float("nan")
+
+
+# ── truth beside twin ─────────────────────────────────────────────────────────────────────────────
 
 
 def gap_rows(findings: Findings) -> list[Row]:
@@ -143,7 +167,7 @@ def agreement(rows: Sequence[Row], name: str = "twin") -> float | None:
     return spearman([x[name] for x in both], [x["truth"] for x in both])
 
 
-# ── tidy rows of the other tables ────────────────────────────────────────────────────────────────
+# ── tidy rows of the other tables ─────────────────────────────────────────────────────────────────
 
 
 def record_rows(findings: Findings) -> list[Row]:
@@ -224,3 +248,33 @@ def table_rows(findings: Findings) -> dict[str, list[Row]]:
         "second": list((findings.second or {}).get("rows", ())),
     }
     return {name: rows for name, rows in tables.items() if rows}
+
+
+# ── what choosing without the truth costs, as measured on simulated cohorts ───────────────────────
+
+
+@functools.cache
+def read_measured() -> dict[str, Any]:
+    """Number of cohorts and candidates, and for every rule its regret.
+
+    The file is written by
+    `python benchmarks/choosing.py --tables docs/results/choosing.jsonl --measured FILE`.
+    """
+    return json.loads(MEASURED.read_bytes())
+
+
+def say_measured(rule: str = DEFAULT_RULE) -> str:
+    """The measured regret of a rule beside that of choosing by the twin's reward alone."""
+    found = read_measured()
+    own, plain = (found["rules"][x] for x in (rule, PLAIN))
+    return (
+        f"Choosing without the truth, measured on {found['cohorts']} simulated cohorts of "
+        f"{found['candidates']} candidates: the rule '{rule}' (stepdown judge) lost {_lost(own)} "
+        f"of the reward that the best candidate really has and was better than the clinicians in "
+        f"{own['ahead']} of {found['cohorts']}; the twin's reward alone lost {_lost(plain)}, "
+        f"better in {plain['ahead']}."
+    )
+
+
+def _lost(one: Mapping[str, int | float]) -> str:
+    return f"{number(one['mean'])} [{number(one['low'])}, {number(one['high'])}]"
