@@ -79,10 +79,10 @@ class Trace:
 
 
 TRACES = (
-    Trace(MAP, "MAP\nmmHg", "#c8322b", (30, 125), PAPER.map_limit),
-    Trace(PULSATILITY, "Pulsatility\nmmHg", "#8e44ad", (0, 90), PAPER.pulsatility_limit),
-    Trace(HR, "Heart rate\n/min", "#1b7f3b", (30, 170), PAPER.hr_limit),
-    Trace(FLOW, "Pump flow\nL/min", "#0072b2", (0, 5)),
+    Trace(MAP, "MAP\nmmHg", "#c8322b", (30.0, 125.0), PAPER.map_limit),
+    Trace(PULSATILITY, "Pulsatility\nmmHg", "#8e44ad", (0.0, 90.0), PAPER.pulsatility_limit),
+    Trace(HR, "Heart rate\n/min", "#1b7f3b", (30.0, 170.0), PAPER.hr_limit),
+    Trace(FLOW, "Pump flow\nL/min", "#0072b2", (0.0, 5.0)),
 )
 LOW_LEVEL = 4  # P2 to P4 is little support
 LOW_REWARD = -3.0  # about the worst quarter of the real hours (-3.1)
@@ -208,7 +208,7 @@ def draw_overview(cohort: Cohort, outcome: np.ndarray | None = None) -> bytes:
         _draw_examples(figure.add_subfigure(grid[0]), cohort, outcome)
         _draw_hours(figure.add_subfigure(grid[1]), cohort)
 
-    return to_png(draw, (15, 13.5))
+    return to_png(draw, (15.0, 13.5))
 
 
 def draw_records(cohort: Cohort) -> bytes:
