@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepdown.export.tensorboard import append_event, write_events
+from stepdown.export.tensorboard import Event, append_event, write_events
 from stepdown.signals import LEVELS
 
 METRICS, BOARD = "metrics.jsonl", "tensorboard"
@@ -38,7 +38,7 @@ class Diary:
         os.replace(draft, file)
         self.lines = kept
         own = [x for x in kept if x["seed"] == seed]
-        events = [(x["time"], x["updates"], numbers(x)) for x in own]
+        events = [Event(x["time"], x["updates"], numbers(x)) for x in own]
         write_events(self._board(seed), events)
 
     def write(self, seed: int, epoch: int, updates: int, info: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class Diary:
         self.lines.append(line)
         with (self._folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(_line(line))
-        append_event(self._board(seed), line["time"], updates, numbers(line))
+        append_event(self._board(seed), Event(line["time"], updates, numbers(line)))
 
     def show(self, seed: int, share: float) -> None:
         """Tell the newest line of a seed; in a file only now and then."""

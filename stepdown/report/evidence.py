@@ -1,13 +1,13 @@
 """What further judges found about a run, as the page takes it, and as tidy rows.
 
 `Findings` holds what the jobs of `stepdown judge` have left for one cohort, as plain numbers. What
-was not asked, or could not be told, is None or has a sentence under "refused".
+was not asked is empty; what could not be told has a sentence under "refused".
 """
 
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,12 @@ class Findings:
     """Evidence beyond the twin about one cohort's policies."""
 
     comparison: Comparison  # learned from recorded hours in our setting
-    second: Info | None = None
-    records: Info | None = None
-    choice: Info | None = None
-    certificate: Info | None = None
-    groups: Info | None = None
-    transfer: Info | None = None
+    second: Info = field(default_factory=dict)
+    records: Info = field(default_factory=dict)
+    choice: Info = field(default_factory=dict)
+    certificate: Info = field(default_factory=dict)
+    groups: Info = field(default_factory=dict)
+    transfer: Info = field(default_factory=dict)
 
     @property
     def cohort(self) -> str:
@@ -74,7 +74,7 @@ class Findings:
     def refusals(self) -> list[str]:
         """What could not be told, and why."""
         told = {words: getattr(self, kind) for kind, words in KINDS.items()}
-        return [f"{x}: {y['refused']}" for x, y in told.items() if y and y.get("refused")]
+        return [f"{x}: {y['refused']}" for x, y in told.items() if y.get("refused")]
 
     def true_reward(self, method: str) -> float | None:
         """Mean true reward, if known."""
@@ -116,9 +116,7 @@ def gap_rows(findings: Findings) -> list[Row]:
     comparison = findings.comparison
     twin, truth = (comparison.judged.get(x, {}) for x in ("twin", "patients"))
     second = {
-        x["method"]: x["mean"]
-        for x in (findings.second or {}).get("rows", ())
-        if x["metric"] == "reward"
+        x["method"]: x["mean"] for x in findings.second.get("rows", ()) if x["metric"] == "reward"
     }
     weights = resample(next(iter(truth.values())).row) if truth else None
     rows = []
@@ -173,7 +171,7 @@ def agreement(rows: Sequence[Row], name: str = "twin") -> float | None:
 def record_rows(findings: Findings) -> list[Row]:
     """Every estimator of every method: value, interval, overlap, the word, the truth beside it."""
     rows = []
-    for one in (findings.records or {}).get("policies", ()):
+    for one in findings.records.get("policies", ()):
         word = word_of(one)
         for estimator, value in one["estimates"].items():
             apart = one["apart"].get(estimator, {})
@@ -207,7 +205,7 @@ def bound_rows(findings: Findings) -> list[Row]:
     Gamma is the factor by which hidden knowledge may have changed the odds of a recorded level.
     """
     rows = []
-    for one in (findings.records or {}).get("policies", ()):
+    for one in findings.records.get("policies", ()):
         truth = findings.true_reward(one["method"])
         for bounds in one["bounds"]:
             within = None
@@ -225,7 +223,7 @@ def word_of(one: Info) -> str:
 def choice_rows(findings: Findings) -> list[Row]:
     """Every rule and seed: what it chooses and what that loses in truth."""
     rows = []
-    for one in (findings.choice or {}).get("choices", ()):
+    for one in findings.choice.get("choices", ()):
         for seed, chosen in enumerate(one["chosen"]):
             row: Row = {"rule": one["rule"], "seed": seed, "chosen": chosen}
             for judge in TRUE_JUDGES:
@@ -242,10 +240,10 @@ def table_rows(findings: Findings) -> dict[str, list[Row]]:
         "records": record_rows(findings),
         "bounds": bound_rows(findings),
         "choice": choice_rows(findings),
-        "certificate": list((findings.certificate or {}).get("rows", ())),
-        "groups": list((findings.groups or {}).get("rows", ())),
-        "transfer": list((findings.transfer or {}).get("rows", ())),
-        "second": list((findings.second or {}).get("rows", ())),
+        "certificate": list(findings.certificate.get("rows", ())),
+        "groups": list(findings.groups.get("rows", ())),
+        "transfer": list(findings.transfer.get("rows", ())),
+        "second": list(findings.second.get("rows", ())),
     }
     return {name: rows for name, rows in tables.items() if rows}
 

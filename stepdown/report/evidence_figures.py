@@ -32,13 +32,13 @@ def draw_evidence(findings: Findings) -> dict[str, bytes]:
     pictures = {}
     if findings.truth is not None:
         pictures["ranks"] = draw_ranks(gap_rows(findings))
-    if (findings.records or {}).get("policies"):
+    if findings.records.get("policies"):
         pictures["records alone"] = draw_from_records(findings)
-    if findings.truth is not None and (findings.choice or {}).get("choices"):
+    if findings.truth is not None and findings.choice.get("choices"):
         pictures["regret"] = draw_regret(findings)
-    if (findings.groups or {}).get("rows"):
+    if findings.groups.get("rows"):
         pictures["subgroups"] = draw_subgroups(findings)
-    if findings.transfer is not None:
+    if findings.transfer:
         pictures["elsewhere"] = draw_transfer(findings)
     return pictures
 
@@ -73,7 +73,7 @@ def draw_ranks(rows: Sequence[Row]) -> bytes:
 
 def draw_from_records(findings: Findings) -> bytes:
     """Estimates from records alone beside the truth; gray where they are uninformative."""
-    policies = {x["method"]: x for x in (findings.records or {})["policies"]}
+    policies = {x["method"]: x for x in findings.records["policies"]}
     methods = ranked(list(policies))[::-1]
 
     def draw(figure: Figure) -> None:
@@ -128,7 +128,7 @@ def _limits(findings: Findings, policies: Mapping[str, Any]) -> tuple[float, flo
 
 def draw_regret(findings: Findings) -> bytes:
     """What is lost in truth by each rule to choose without it, the least on top."""
-    choice = findings.choice or {}
+    choice = findings.choice
     key = f"regret_{findings.truth}"
     choices = sorted(choice["choices"], key=lambda x: -mean_over(x[key]))
 
@@ -153,7 +153,7 @@ def draw_regret(findings: Findings) -> bytes:
 def draw_subgroups(findings: Findings) -> bytes:
     """Reward and its worst tenth minus the clinicians', by subgroup and method."""
     judge = findings.truth or "twin"
-    rows = [x for x in (findings.groups or {})["rows"] if x["judge"] == judge]
+    rows = [x for x in findings.groups["rows"] if x["judge"] == judge]
     groups = list(dict.fromkeys(x["group"] for x in rows))[::-1]
     methods = [x for x in PLOTTED if any(y["method"] == x for y in rows)]
     metrics = {"reward": "Mean reward", "reward_worst_tenth": "Worst tenth of the episodes"}
@@ -177,7 +177,7 @@ def draw_subgroups(findings: Findings) -> bytes:
 
 def draw_transfer(findings: Findings) -> bytes:
     """Reward minus the clinicians' under every shift, and what the guardian charges."""
-    info = findings.transfer or {}
+    info = findings.transfer
     shifts, rows = [name for name, _ in info["shifts"]][::-1], info["rows"]
     methods = [x for x in PLOTTED if any(y["method"] == x for y in rows)]
 

@@ -123,17 +123,17 @@ def _name(picture: str, findings: Findings, first: bool) -> str:
 def _grids(findings: Findings) -> dict[str, list[Grid]]:
     """The tables that the findings allow, by the file of their numbers."""
     grids = {"gap": [gap_grid(findings)]}
-    if (findings.records or {}).get("policies"):
+    if findings.records.get("policies"):
         grids["records"] = [records_grid(findings)]
-    if (findings.choice or {}).get("choices"):
+    if findings.choice.get("choices"):
         grids["choice"] = [choice_grid(findings)]
-    if (findings.certificate or {}).get("rows"):
+    if findings.certificate.get("rows"):
         grids["certificate"] = [certificate_grid(findings)]
-    if (findings.groups or {}).get("rows"):
+    if findings.groups.get("rows"):
         grids["groups"] = [
             groups_grid(findings, metric) for metric in ("reward", WORST, "unsafe_hours")
         ]
-    if findings.transfer is not None:
+    if findings.transfer:
         metrics = ("reward_minus_clinicians", "charged")
         grids["transfer"] = [transfer_grid(findings, metric) for metric in metrics]
     return grids
@@ -182,13 +182,13 @@ def cohorts_grid(findings: Sequence[Findings]) -> Grid:
 
 def _regrets(findings: Findings) -> dict[str, list[float]]:
     key = f"regret_{findings.truth}"
-    choices = (findings.choice or {}).get("choices", ())
+    choices = findings.choice.get("choices", ())
     return {x["rule"]: x[key] for x in choices if key in x}
 
 
 def say_choice(findings: Findings) -> list[str]:
     """What the default rule chooses, and its measured regret or that nobody knows it."""
-    choice = findings.choice or {}
+    choice = findings.choice
     for one in choice.get("choices", ()):
         if one["rule"] != choice["default"]:
             continue
@@ -205,7 +205,7 @@ def say_choice(findings: Findings) -> list[str]:
 
 def say_records(findings: Findings) -> list[str]:
     """For how many learned methods the records alone say anything."""
-    policies = (findings.records or {}).get("policies", ())
+    policies = findings.records.get("policies", ())
     learned = [x for x in policies if x["method"] in LEARNED]
     if not learned:
         return []
@@ -271,7 +271,7 @@ def _say_correlations(rows: Sequence[Row]) -> str:
 
 def records_grid(findings: Findings) -> Grid:
     """What the records alone say, and whether that is anything."""
-    records = findings.records or {}
+    records = findings.records
     policies = records.get("policies", ())
     truth = findings.truth
     head = (
@@ -330,7 +330,7 @@ def _records_note(records: Info, truth: str | None) -> str:
 
 def choice_grid(findings: Findings) -> Grid:
     """What each rule would choose without the truth, and what that loses."""
-    choice = findings.choice or {}
+    choice = findings.choice
     judges = [x for x in TRUE_JUDGES if any(f"regret_{x}" in y for y in choice["choices"])]
     lines = []
     for one in sorted(choice["choices"], key=lambda x: mean_over(x.get(f"regret_{judges[0]}"))
@@ -362,7 +362,7 @@ def say_chosen(chosen: Sequence[str]) -> str:
 
 def certificate_grid(findings: Findings) -> Grid:
     """The theorems for every learned policy: constants, bounds, values."""
-    rows = (findings.certificate or {}).get("rows", ())
+    rows = findings.certificate.get("rows", ())
     lines = []
     for row in in_order(rows):
         values = [Cell(number(_or_nan(row[f"value_in_{x}"]))) for x in ("truth", "twin", "model")]
@@ -415,7 +415,7 @@ def _say_bound(row: Row, kind: str) -> str:
 
 def groups_grid(findings: Findings, metric: Metric | Literal["reward_worst_tenth"]) -> Grid:
     """Subgroups by methods before the surest judge: differences to the clinicians, paired."""
-    rows = (findings.groups or {}).get("rows", ())
+    rows = findings.groups.get("rows", ())
     judge = findings.truth or "twin"
     own = [x for x in rows if x["judge"] == judge]
     found = {(x["group"], x["method"], x["metric"]): x for x in own}
@@ -447,7 +447,7 @@ def groups_grid(findings: Findings, metric: Metric | Literal["reward_worst_tenth
 
 def transfer_grid(findings: Findings, metric: str) -> Grid:
     """Methods by shift: what they reach where patients or teams are different."""
-    info = findings.transfer or {}
+    info = findings.transfer
     shifts = [name for name, _ in info["shifts"]]
     found = {(x["shift"], x["method"], x["metric"]): x for x in info["rows"]}
     methods = [x for x in dict.fromkeys(y["method"] for y in info["rows"]) if x != CLINICIANS]

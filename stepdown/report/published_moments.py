@@ -148,7 +148,7 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     shape = (patients, count, STEPS)
     full = np.all(np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape), axis=-1)
     levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
-    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, len(NAMES))
+    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, -1)
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
     reward, strict, limits, gradient = jax.device_get(_score_hours(jnp.asarray(states)))
     level = np.floor(levels.mean(-1) + 0.5)
