@@ -135,6 +135,33 @@ def _ahead(ours: np.ndarray, theirs: np.ndarray, weights: np.ndarray) -> bool:
     return estimate(difference(ours, theirs), weights)["low"] > 0
 
 
+@dataclass(frozen=True)
+class Margin:
+    """CORMPO minus the rival that a metric puts first."""
+
+    best: str  # known only afterwards
+    found: dict[str, float]  # mean, sd, low, high
+    percent: float | None  # of the rival's value, unless that is about zero
+    per_seed: np.ndarray
+
+
+def margin_of(
+    comparison: Comparison, judge: str, metric: Metric, rivals: Sequence[str]
+) -> Margin | None:
+    """By one judge, if that has seen CORMPO and a rival."""
+    judged = comparison.before(judge)
+    known = [x for x in rivals if x in judged]
+    if OURS not in judged or not known:
+        return None
+    values = {x: values_of(judged[x], metric) for x in (OURS, *known)}
+    best = max(known, key=lambda x: METRICS[metric].sign * values[x].mean())
+    weights, apart = resample(judged[best].row), difference(values[OURS], values[best])
+    found, theirs = estimate(apart, weights), estimate(values[best], weights)
+    off_zero = theirs["low"] * theirs["high"] > 0  # a share of almost nothing says nothing
+    percent = 100 * found["mean"] / abs(theirs["mean"]) if off_zero else None
+    return Margin(best, found, percent, apart.mean(1))
+
+
 def penalty_rows(comparison: Comparison) -> list[Row]:
     """The paper's table of penalty types: as the comparison, fewer methods."""
     wanted = comparison.methods(PENALTIES)

@@ -26,6 +26,7 @@ from stepdown.report.comparison import (
     drop_rows,
     find,
     judges_of,
+    margin_of,
     methods_of,
     preset_of,
     same_question,
@@ -300,21 +301,13 @@ def claims_grid(comparisons: Sequence[Comparison]) -> Grid:
 
 def _margin(comparison: Comparison | None, judge: str, metric: Metric) -> Cell:
     """CORMPO minus the baseline that this metric puts first."""
-    judged = {} if comparison is None else comparison.before(judge)
-    known = [x for x in BASELINES if x in judged]
-    if OURS not in judged or not known:
+    margin = comparison and margin_of(comparison, judge, metric, BASELINES)
+    if margin is None:
         return Cell()
-    values = {x: values_of(judged[x], metric) for x in (OURS, *known)}
-    best = max(known, key=lambda x: METRICS[metric].sign * values[x].mean())
-    weights = resample(judged[best].row)
-    found = estimate(difference(values[OURS], values[best]), weights)
-    theirs = estimate(values[best], weights)
-    percent = ""
-    if theirs["low"] * theirs["high"] > 0:  # a share of almost nothing says nothing
-        percent = f" ({signed(100 * found['mean'] / abs(theirs['mean']), 0)} %)"
-    clear, digits = found["low"] > 0 or found["high"] < 0, 2 if metric == "reward" else 3
-    note = f"{span(found['low'], found['high'], digits)} against {name_of(best)}"
-    return Cell(f"{signed(found['mean'], digits)}{percent}", note, strong=clear)
+    cell = apart(margin.found, 2 if metric == "reward" else 3)
+    percent = "" if margin.percent is None else f" ({signed(margin.percent, 0)} %)"
+    note = f"{cell.note} against {name_of(margin.best)}"
+    return Cell(f"{cell.text}{percent}", note, cell.strong)
 
 
 def _drop(noiseless: Comparison | None, noisy: Comparison | None, judge: str) -> Cell:
@@ -360,10 +353,9 @@ def _lost(rows: Sequence[Row], method: str, judge: str) -> Cell:
     share = at(find(rows, method, judge, "reward_drop_percent"), "mean")
     if drop is None:
         return Cell()
+    cell = apart(drop)
     percent = f" ({signed(share, 1)} %)" if math.isfinite(share) else ""
-    low, high = at(drop, "low"), at(drop, "high")
-    clear = low > 0 or high < 0
-    return Cell(f"{signed(at(drop, 'mean'))}{percent}", span(low, high), strong=clear)
+    return Cell(f"{cell.text}{percent}", cell.note, cell.strong)
 
 
 def time_grid(comparisons: Sequence[Comparison]) -> Grid:

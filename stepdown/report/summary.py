@@ -22,7 +22,14 @@ from stepdown.evaluation.compare import (
     verdicts,
 )
 from stepdown.evaluation.judging import Judged
-from stepdown.report.comparison import Comparison, judges_of, mean_of, same_question
+from stepdown.report.comparison import (
+    Comparison,
+    Margin,
+    judges_of,
+    margin_of,
+    mean_of,
+    same_question,
+)
 from stepdown.report.grids import signed, span
 from stepdown.report.labels import (
     BASELINES,
@@ -41,47 +48,28 @@ class Verdict:
     """CORMPO minus the baseline with the best reward before one judge."""
 
     judge: str
-    best: str  # known only afterwards
-    reward: dict[str, float]  # mean, sd, low, high
-    percent: float | None  # of the baseline's reward, unless that is about zero
-    above: int  # seeds in which CORMPO is ahead
-    seeds: int
-    others: dict[Metric, dict[str, float]]
+    reward: Margin
+    others: dict[Metric, Margin]  # to the same baseline
 
     @property
     def word(self) -> str:
         """Ahead, behind, or not to be told."""
-        return _word(self.reward)
+        return _word(self.reward.found)
 
 
 def find_verdicts(comparison: Comparison, baselines: Sequence[str] = BASELINES) -> list[Verdict]:
     """One verdict for every judge that has seen CORMPO and a baseline."""
-    return [
-        one
-        for judge in comparison.judges
-        if (one := _verdict(comparison, judge, baselines)) is not None
-    ]
-
-
-def _verdict(comparison: Comparison, judge: str, baselines: Sequence[str]) -> Verdict | None:
-    judged = comparison.before(judge)
-    known = [x for x in baselines if x in judged]
-    if OURS not in judged or not known:
-        return None
-    best = max(known, key=lambda x: values_of(judged[x], "reward").mean())
-    weights, theirs = resample(judged[best].row), values_of(judged[best], "reward")
-    apart, whole = difference(values_of(judged[OURS], "reward"), theirs), estimate(theirs, weights)
-    found = estimate(apart, weights)
-    off_zero = whole["low"] * whole["high"] > 0  # a share of almost nothing says nothing
-    others: dict[Metric, dict[str, float]] = {
-        metric: estimate(
-            difference(values_of(judged[OURS], metric), values_of(judged[best], metric)), weights
-        )
-        for metric in OTHERS
-    }
-    percent = 100 * found["mean"] / abs(whole["mean"]) if off_zero else None
-    above = int((apart.mean(1) > 0).sum())
-    return Verdict(judge, best, found, percent, above, len(apart), others)
+    found = []
+    for judge in comparison.judges:
+        reward = margin_of(comparison, judge, "reward", baselines)
+        if reward is not None:
+            others: dict[Metric, Margin] = {
+                metric: one
+                for metric in OTHERS
+                if (one := margin_of(comparison, judge, metric, [reward.best]))
+            }
+            found.append(Verdict(judge, reward, others))
+    return found
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -183,15 +171,19 @@ def summary_html(
 
 
 def _card(one: Verdict) -> str:
-    percent = "" if one.percent is None else f" ({signed(one.percent, 0)} %)"
+    reward, seeds = one.reward, len(one.reward.per_seed)
+    percent = "" if reward.percent is None else f" ({signed(reward.percent, 0)} %)"
     kind = {"ahead of": "good", "behind": "bad"}.get(one.word, "")
-    others = "".join(f"<li>{html.escape(_line(*x))}</li>" for x in one.others.items())
-    seeds = f"ahead with {one.above} of {one.seeds} seeds" if one.seeds > 1 else "one seed"
-    best = f"against {name_of(one.best)}, the best baseline here (known only afterwards); {seeds}"
+    others = "".join(f"<li>{html.escape(_line(x, y.found))}</li>" for x, y in one.others.items())
+    above = int((reward.per_seed > 0).sum())
+    ahead = f"ahead with {above} of {seeds} seeds" if seeds > 1 else "one seed"
+    best = (
+        f"against {name_of(reward.best)}, the best baseline here (known only afterwards); {ahead}"
+    )
     return (
         f'<div class="card {kind}"><h3>{html.escape(JUDGES[one.judge].place.capitalize())}</h3>'
-        f'<p><span class="big">{signed(one.reward["mean"])}</span> reward{percent} '
-        f"{_span(one.reward)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
+        f'<p><span class="big">{signed(reward.found["mean"])}</span> reward{percent} '
+        f"{_span(reward.found)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
     )
 
 

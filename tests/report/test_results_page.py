@@ -37,12 +37,15 @@ def page(results) -> str:
 
 def test_verdicts_are_those_by_hand():
     twin, patients = find_verdicts(comparison())
-    assert (twin.best, twin.reward["mean"], twin.percent, twin.above) == ("mbpo", -3.0, -75.0, 0)
+    ours = twin.reward
+    assert (ours.best, ours.found["mean"], ours.percent) == ("mbpo", -3.0, -75.0)
+    assert not (ours.per_seed > 0).any()
     assert twin.word == "behind"
-    assert (patients.best, patients.reward["mean"], patients.above) == ("bc", 2.0, 2)
+    assert (patients.reward.best, patients.reward.found["mean"]) == ("bc", 2.0)
+    assert patients.reward.per_seed.tolist() == [1.5, 2.5]
     assert patients.word == "ahead of"
-    assert patients.percent is None  # BC's own interval reaches zero
-    assert patients.others["acp"]["mean"] == 0.0
+    assert patients.reward.percent is None  # BC's own interval reaches zero
+    assert patients.others["acp"].found["mean"] == 0.0
 
 
 def test_the_headline_says_who_is_ahead():
