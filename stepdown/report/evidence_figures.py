@@ -19,6 +19,7 @@ from stepdown.report.labels import (
     JUDGES,
     OURS,
     PLOTTED,
+    RECOMMENDED,
     TRUTH,
     look_of,
     name_of,
@@ -88,8 +89,9 @@ def draw_from_records(findings: Findings) -> bytes:
         axis.set_xlim(*_limits(findings, policies))
         axis.set_xlabel("Reward of 6 hours (bars: 95 % intervals over patients)")
         axis.grid(axis="x", **GRID)
-        for one in ESTIMATORS.values():
-            axis.plot([], [], one.marker, color=one.color, label=one.legend)
+        for name, one in ESTIMATORS.items():
+            words = one.words + " (recommended)" * (name == RECOMMENDED)
+            axis.plot([], [], one.look.marker, color=one.look.color, label=words)
         if findings.truth is not None:
             axis.plot([], [], color=TRUTH, lw=3, label=JUDGES[findings.truth].full)
         axis.plot([], [], "o", color=FAINT, label="uninformative")
@@ -102,13 +104,14 @@ def _estimates(axis: Axes, place: int, one: Mapping[str, Any]) -> None:
     """All estimators of one method, below each other."""
     informative = word_of(one) == "informative"
     for number, (name, estimator) in enumerate(ESTIMATORS.items()):
+        look = estimator.look
         value = one["estimates"].get(name)
         if value is None or value["mean"] is None:
             continue
-        y, tone = place + 0.3 - 0.15 * number, estimator.color if informative else FAINT
+        y, tone = place + 0.3 - 0.15 * number, look.color if informative else FAINT
         if value["low"] is not None and value["high"] is not None:
             axis.plot([value["low"], value["high"]], [y] * 2, color=tone, lw=1.6)
-        axis.plot(value["mean"], y, estimator.marker, color=tone, ms=5)
+        axis.plot(value["mean"], y, look.marker, color=tone, ms=5)
 
 
 def _with_word(one: Mapping[str, Any]) -> str:

@@ -231,11 +231,10 @@ def first_screen(findings: Sequence[Findings]) -> list[str]:
 
 def gap_grid(findings: Findings) -> Grid:
     """Truth, twin and second twin side by side, ranks, and the model-exploitation gap."""
-    rows = gap_rows(findings)
-    rows = sorted(rows, key=lambda x: -_first_known(x["truth"], x["twin"], default=-99.0))
+    rows = sorted(gap_rows(findings), key=_from_the_best)
     lines = []
     for row in rows:
-        ranks = [_rank_cell(row[f"rank_{x}"]) for x in ("truth", "twin", "second_twin")]
+        ranks = [Cell(str(row[f"rank_{x}"] or DASH)) for x in ("truth", "twin", "second_twin")]
         rewards = [Cell(number(_or_nan(row[x]))) for x in ("truth", "twin", "second_twin")]
         gaps = [_span_cell(row, x) for x in ("gap", "own_gap")]
         lines.append((Cell(name_of(row["method"])), *rewards, *ranks, *gaps))
@@ -256,6 +255,11 @@ def gap_grid(findings: Findings) -> Grid:
     known = "Truth beside twin, and the model-exploitation gap" if findings.truth else "Two twins"
     title = f"{known} ({findings.cohort})"
     return Grid(title, head, tuple(lines), above, note=note)
+
+
+def _from_the_best(row: Row) -> float:
+    """By the truth, or else by the twin; who is unknown to both comes last."""
+    return next((-row[x] for x in ("truth", "twin") if row[x] is not None), 99.0)
 
 
 def _say_correlations(rows: Sequence[Row]) -> str:
@@ -516,16 +520,6 @@ def _interval_cell(value: Info | None) -> Cell:
     low, high = value["low"], value["high"]
     between = "no limit" if low is None or high is None else span(low, high)
     return Cell(number(value["mean"]), between)
-
-
-def _rank_cell(value: int | None) -> Cell:
-    """A place, or a dash."""
-    return Cell(DASH if value is None else str(value))
-
-
-def _first_known(*values: float | None, default: float) -> float:
-    """The first value that is known."""
-    return next((x for x in values if x is not None), default)
 
 
 def _or_nan(value: float | None) -> float:

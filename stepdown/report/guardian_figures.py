@@ -31,7 +31,7 @@ def draw_shifts(found: Mapping[str, Any]) -> bytes:
 
     def draw(figure: Figure) -> None:
         rows = figure.subplots(2, len(SHIFTS), sharey="row", sharex="col", squeeze=False)
-        for column, (kind, shift) in enumerate(SHIFTS.items()):
+        for column, (kind, (title, words)) in enumerate(SHIFTS.items()):
             for index, (name, one) in enumerate(found.items()):
                 look = LOOKS[index % len(LOOKS)]
                 points = [row for row in one["shifts"] if row["kind"] == kind]
@@ -40,8 +40,8 @@ def draw_shifts(found: Mapping[str, Any]) -> bytes:
                     axis.plot(place, [row[metric] for row in points], label=name, color=look.color,
                               ls=look.dash, marker=look.marker, ms=5, lw=1.6)  # fmt: skip
                     axis.set_xticks(place, [f"{row['size']:g}" for row in points])
-            rows[0, column].set_title(shift.words)
-            rows[1, column].set_xlabel(shift.axis)
+            rows[0, column].set_title(title)
+            rows[1, column].set_xlabel(words)
         _finish_shifts(rows, next(iter(found.values()))["rate"])
         handles, labels = rows[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncol=5, frameon=False)
@@ -74,13 +74,13 @@ def draw_densities(name: str, guardian: Guardian, moved: Sequence[Moved]) -> byt
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(len(SHIFTS), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (kind, shift) in zip(axes, SHIFTS.items(), strict=True):
+        for axis, (kind, (title, _)) in zip(axes, SHIFTS.items(), strict=True):
             _histogram(axis, moved[0], bins, "#9aa7b2", "recorded", filled=True)
             shifts = [one for one in moved if one.kind == kind]
             shades = matplotlib.colormaps["plasma"](np.linspace(0.0, 0.85, len(shifts)))
             for one, color in zip(shifts, shades, strict=True):
                 _histogram(axis, one, bins, color, size_words(kind, one.size))
-            axis.set_title(shift.words)
+            axis.set_title(title)
             axis.set_ylabel("% of decisions")
             axis.axvline(refuse, color=LIMIT, lw=1.2, ls=DASHES)
             axis.axvline(float(guardian.threshold), color=INK, lw=1.0)

@@ -31,6 +31,14 @@ class Look:
     marker: str = "o"
 
 
+@dataclass(frozen=True)
+class Label:
+    """What something is called and how it is drawn."""
+
+    words: str
+    look: Look
+
+
 # ── methods ───────────────────────────────────────────────────────────────────────────────────────
 
 OURS, CLINICIANS, CEILING, EXPERT = "cormpo_kde", "clinicians", "look-ahead", "expert"
@@ -155,19 +163,11 @@ PRESETS = {  # of a simulated cohort
 UNKNOWN_PRESET = Look(VIOLET, marker="D")
 
 
-@dataclass(frozen=True)
-class Source:
-    """Who says what an hour brings."""
-
-    words: str
-    look: Look
-
-
-SOURCES = {
-    "truth": Source("true patients", Look(TRUTH)),
-    "twin": Source("twin", Look(TWIN, DASHED, "s")),
-    "ensemble": Source("ensemble that policies learn in", Look(GREEN, DOTTED, "^")),
-    "records": Source("records", Look(BLACK)),
+SOURCES = {  # who says what hours bring
+    "truth": Label("true patients", Look(TRUTH)),
+    "twin": Label("twin", Look(TWIN, DASHED, "s")),
+    "ensemble": Label("ensemble that policies learn in", Look(GREEN, DOTTED, "^")),
+    "records": Label("records", Look(BLACK)),
 }
 PARAMETERS = {  # of CORMPO, changed one at a time
     "tau": "Threshold: percentile of select hours",
@@ -299,37 +299,18 @@ TWIN_METRICS = {  # of forecasts
 WINDOW_METRICS = {"mse_z": "MSE, z", "mse_map": "MSE of MAP, mmHg²"}
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """How records alone are asked about a policy."""
-
-    words: str
-    legend: str
-    color: str
-    marker: str
-
-
-ESTIMATORS = {
-    "joint": Estimator("FQE and WDR", "FQE and WDR (recommended)", GREEN, "o"),
-    "wis": Estimator("WIS", "WIS", VIOLET, "v"),
-    "fqe": Estimator("FQE", "FQE", PINK, "^"),
-    "wdr": Estimator("WDR", "WDR", OCHRE, "D"),
-    "magic": Estimator("MAGIC", "MAGIC", ORANGE, "P"),
+ESTIMATORS = {  # how records alone are asked about a policy
+    "joint": Label("FQE and WDR", Look(GREEN, marker="o")),
+    "wis": Label("WIS", Look(VIOLET, marker="v")),
+    "fqe": Label("FQE", Look(PINK, marker="^")),
+    "wdr": Label("WDR", Look(OCHRE, marker="D")),
+    "magic": Label("MAGIC", Look(ORANGE, marker="P")),
 }
-
-
-@dataclass(frozen=True)
-class Shift:
-    """A way to move decisions away from the records."""
-
-    words: str
-    axis: str
-
-
-SHIFTS = {
-    "offset": Shift("Signals moved, held over the hour", "Shift, sd of train patients"),
-    "noise": Shift("Signals with noise in every sample", "Noise, sd of train patients"),
-    "action": Shift("Chosen level moved", "Shift, levels"),
+RECOMMENDED = "joint"
+SHIFTS = {  # ways to move decisions away from the records: in words, and beside an axis
+    "offset": ("Signals moved, held over the hour", "Shift, sd of train patients"),
+    "noise": ("Signals with noise in every sample", "Noise, sd of train patients"),
+    "action": ("Chosen level moved", "Shift, levels"),
 }
 
 

@@ -8,7 +8,7 @@ thinned to that first.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 
 import jax
@@ -282,20 +282,7 @@ def moments_grid(rows: Sequence[Row]) -> Grid:
 
 def moment_rows(rows: Sequence[Row]) -> list[dict[str, str | float | None]]:
     """The table as tidy rows."""
-    return [
-        {
-            "group": row.group,
-            "what": row.what,
-            "unit": row.unit,
-            "ours": row.ours,
-            "published": row.published,
-            "difference": row.difference,
-            "scale": row.scale,
-            "bar": row.bar,
-            "verdict": row.verdict,
-        }
-        for row in rows
-    ]
+    return [asdict(row) | {"verdict": row.verdict} for row in rows]
 
 
 def _cells(row: Row) -> list[Cell]:
