@@ -19,7 +19,7 @@ from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import PRESETS
 from stepdown.policies.rules import RULES
-from stepdown.report.calibration import describe_cohort
+from stepdown.report.published_moments import describe_cohort
 from stepdown.signals import LEVELS, MAP
 
 PAGE = Path(__file__).parent.parent / "docs" / "cohort.md"

@@ -37,8 +37,8 @@ from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.model_based import ModelBasedConfig, train_model_based
 from stepdown.policies.penalties import DensityPenalty, Unpenalized
-from stepdown.report.comparison_figures import GRID, TRUTH, TWIN, save
-from stepdown.report.figures import INK
+from stepdown.report.figures import GRID, INK, to_png
+from stepdown.report.labels import TRUTH, TWIN
 from stepdown.twin.fit import fit_twin
 
 PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
@@ -153,7 +153,7 @@ def draw_weights(path: Path, picture: Path) -> None:
         known = figure.axes[0].get_legend_handles_labels()
         figure.legend(*known, loc="outside lower center", ncols=2, frameon=False)
 
-    save(draw, picture, (12.5, 4.6))
+    picture.write_bytes(to_png(draw, (12.5, 4.6)))
 
 
 def _search(trials: np.ndarray, place: int, seeds: int) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from stepdown.experiment.jobs import Desk
 from stepdown.experiment.learning import read_judged
 from stepdown.experiment.plan import Plan, make_plan
 from stepdown.experiment.presets import OURS_ROW, ROWS, sizes_of
-from stepdown.report.comparison import JUDGES, name_of
+from stepdown.report.labels import JUDGES, name_of
 
 SEARCHED = tuple(name for name, row in ROWS.items() if not row.in_twin)
 METRICS = ("reward", "unsafe_hours", "acp", "ws_gradient")
@@ -84,7 +84,7 @@ def make_tables(path: Path) -> str:
         for x in lines
     }
     parts = []
-    for judge, words in JUDGES.items():
+    for judge, known in JUDGES.items():
         rows = []
         for method in methods:
             cells = []
@@ -98,7 +98,10 @@ def make_tables(path: Path) -> str:
             rows.append([name_of(method), told, cells[0], cells[2], cells[1], cells[3]])
         heads = ["search promised", "search gained: reward", "unsafe hours, points"]
         heads += ["CORMPO minus it, both searched: reward", "unsafe hours, points"]
-        parts += [f"**{len(cohorts)} cohorts, {words}**", make_table(["method", *heads], rows)]
+        parts += [
+            f"**{len(cohorts)} cohorts, {known.words}**",
+            make_table(["method", *heads], rows),
+        ]
     rows = [[name_of(x), *(chosen[y, x] for y in cohorts)] for x in methods]
     parts += ["**Chosen**", make_table(["method", *cohorts], rows)]
     return "\n\n".join([*parts, _kept_promises(promised, found)])
@@ -111,7 +114,7 @@ def _kept_promises(promised: dict[tuple[str, str], float], found: Found) -> str:
                 for pair in promised]
         for judge in JUDGES
     }  # fmt: skip
-    told = ", ".join(f"{JUDGES[x]} {sum(y) / len(y):+.3f}" for x, y in got.items())
+    told = ", ".join(f"{JUDGES[x].words} {sum(y) / len(y):+.3f}" for x, y in got.items())
     mean = sum(promised.values()) / len(promised)
     return (
         f"Over {len(promised)} searches the best trial led the preset's by {mean:+.3f} reward in "

@@ -13,8 +13,8 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env
 
 import stepdown.problem.environment  # noqa: F401  makes the names known to Gymnasium
+from stepdown.export.datasets import write_minari
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.problem.export import write_minari
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import split_patients
 

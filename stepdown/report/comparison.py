@@ -5,18 +5,15 @@ and judges fills it; nothing here knows how. A judge or a method that is not the
 out, never a made-up number.
 """
 
-import csv
 import functools
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
+from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import (
-    COLUMNS,
     Metric,
     Row,
     difference,
@@ -26,61 +23,26 @@ from stepdown.evaluation.compare import (
     room_share,
     summarize,
     values_of,
-    verdicts,
 )
 from stepdown.evaluation.judging import Judged
+from stepdown.report.labels import (
+    BESIDE,
+    CEILING,
+    CLINICIANS,
+    EXPERT,
+    JUDGES,
+    LEARNED,
+    METHODS,
+    METRICS,
+    OURS,
+    PENALTIES,
+    REFERENCES,
+    Data,
+    Setting,
+)
 from stepdown.report.paper_numbers import SECONDS
 
-Data = Literal["recorded", "noiseless", "noisy"]
-Setting = Literal["ours", "paper"]
-Judge = Literal["twin", "patients", "fresh"]
-
-OURS, CLINICIANS, CEILING, EXPERT = "cormpo_kde", "clinicians", "look-ahead", "expert"
-BASELINES = ("bc", "mbpo", "mopo", "svr")  # the paper's
-PARTS = ("mbpo_shaped", "mopo_shaped", "disagreement", "disagreement_shaped")  # without density
-IN_TWIN = ("mbpo_twin", "cormpo_twin")  # which judges them, too
-LEARNED = (*BASELINES, "cormpo_flow", OURS, "cormpo_unshaped", *PARTS, *IN_TWIN)
-REFERENCES = (EXPERT, CLINICIANS, "hold", "taper", "protocol", CEILING)
-CONTRASTS = ("blind stepping down", "random", *(f"always P{level}" for level in range(2, 10)))
-ORDER = (*LEARNED, *REFERENCES, *CONTRASTS)
-PENALTIES = (EXPERT, CLINICIANS, *BASELINES, OURS, "cormpo_flow", "disagreement")
-
-METHODS = {
-    "bc": "BC (cloning)",
-    "mbpo": "MBPO",
-    "mopo": "MOPO",
-    "svr": "SVR",
-    "cormpo_flow": "CORMPO (RealNVP)",
-    "cormpo_kde": "CORMPO (KDE)",
-    "cormpo_unshaped": "CORMPO, reward unshaped",
-    "mbpo_shaped": "MBPO, reward shaped",
-    "mopo_shaped": "MOPO, reward shaped",
-    "disagreement": "Disagreement",
-    "disagreement_shaped": "Disagreement, shaped",
-    "mbpo_twin": "MBPO taught by the twin",
-    "cormpo_twin": "CORMPO taught by the twin",
-    "expert": "Expert (learned in the twin)",
-    "clinicians": "Clinicians",
-    "hold": "Hold the level",
-    "taper": "Taper when stable",
-    "protocol": "Weaning protocol",
-    "look-ahead": "Look-ahead (ceiling)",
-    "blind stepping down": "Blind stepping down",
-    "random": "Random level",
-}
-SIGNS: dict[Metric, float] = {  # whether more is better
-    "reward": 1.0,
-    "acp": -1.0,
-    "ws_gradient": 1.0,
-    "unsafe_hours": -1.0,
-}
-JUDGES: dict[str, str] = {"twin": "twin", "patients": "test patients", "fresh": "fresh patients"}
-DATA: dict[str, str] = {
-    "recorded": "recorded hours",
-    "noiseless": "noiseless synthetic hours",
-    "noisy": "noisy synthetic hours",
-}
-SETTINGS: dict[str, str] = {"ours": "our settings", "paper": "the paper's settings"}
+ALL = "all"  # cohorts together
 
 
 @dataclass(frozen=True)
@@ -131,6 +93,14 @@ class Comparison:
         return rows
 
     @functools.cached_property
+    def _index(self) -> dict[tuple[str | float, ...], Row]:
+        return {(row["method"], row["judge"], row["metric"]): row for row in self.rows}
+
+    def row(self, method: str, judge: str, metric: str) -> Row | None:
+        """The one row that says this, if any."""
+        return self._index.get((method, judge, metric))
+
+    @functools.cached_property
     def winners(self) -> dict[tuple[str, Metric], str]:
         """Learned methods that lead by a judge and metric, if clearly ahead of every other one.
 
@@ -141,8 +111,8 @@ class Comparison:
             judged = self.before(judge)
             learned = [x for x in judged if x in LEARNED]
             weights = resample(judged[learned[0]].row) if len(learned) > 1 else np.zeros((0, 0))
-            for metric, sign in SIGNS.items() if len(learned) > 1 else ():
-                values = {x: sign * values_of(judged[x], metric) for x in learned}
+            for metric, shown in METRICS.items() if len(learned) > 1 else ():
+                values = {x: shown.sign * values_of(judged[x], metric) for x in learned}
                 first, *others = sorted(learned, key=lambda x: -values[x].mean())
                 if all(_ahead(values[first], values[x], weights) for x in others):
                     found[judge, metric] = first
@@ -156,8 +126,8 @@ class Comparison:
     def methods(self, wanted: Sequence[str] | None = None) -> list[str]:
         """Methods that some judge has seen, in the order of the tables, unknown ones last."""
         seen = [method for judge in self.judges for method in self.judged[judge]]
-        known = [method for method in (ORDER if wanted is None else wanted) if method in seen]
-        extra = [] if wanted is not None else [x for x in dict.fromkeys(seen) if x not in ORDER]
+        known = [method for method in (METHODS if wanted is None else wanted) if method in seen]
+        extra = [] if wanted is not None else [x for x in dict.fromkeys(seen) if x not in METHODS]
         return known + extra
 
 
@@ -165,9 +135,31 @@ def _ahead(ours: np.ndarray, theirs: np.ndarray, weights: np.ndarray) -> bool:
     return estimate(difference(ours, theirs), weights)["low"] > 0
 
 
-def name_of(method: str) -> str:
-    """A method in words."""
-    return METHODS.get(method, method[:1].upper() + method[1:])
+@dataclass(frozen=True)
+class Margin:
+    """CORMPO minus the rival that a metric puts first."""
+
+    best: str  # known only afterwards
+    found: dict[str, float]  # mean, sd, low, high
+    percent: float | None  # of the rival's value, unless that is about zero
+    per_seed: np.ndarray
+
+
+def margin_of(
+    comparison: Comparison, judge: str, metric: Metric, rivals: Sequence[str]
+) -> Margin | None:
+    """By one judge, if that has seen CORMPO and a rival."""
+    judged = comparison.before(judge)
+    known = [x for x in rivals if x in judged]
+    if OURS not in judged or not known:
+        return None
+    values = {x: values_of(judged[x], metric) for x in (OURS, *known)}
+    best = max(known, key=lambda x: METRICS[metric].sign * values[x].mean())
+    weights, apart = resample(judged[best].row), difference(values[OURS], values[best])
+    found, theirs = estimate(apart, weights), estimate(values[best], weights)
+    off_zero = theirs["low"] * theirs["high"] > 0  # a share of almost nothing says nothing
+    percent = 100 * found["mean"] / abs(theirs["mean"]) if off_zero else None
+    return Margin(best, found, percent, apart.mean(1))
 
 
 def penalty_rows(comparison: Comparison) -> list[Row]:
@@ -207,58 +199,9 @@ def time_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float]]
             "paper_seconds": SECONDS.get(method, math.nan),
         }
         for one in comparisons
-        for method in (*ORDER, *(x for x in one.seconds if x not in ORDER))
+        for method in (*METHODS, *(x for x in one.seconds if x not in METHODS))
         if method in one.seconds
     ]
-
-
-def find(rows: Sequence[Row], method: str, judge: str, metric: str) -> Row | None:
-    """The one row that says this, if any."""
-    for row in rows:
-        if (row["method"], row["judge"], row["metric"]) == (method, judge, metric):
-            return row
-    return None
-
-
-def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
-    """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
-    named = {name_of(x): one for x, one in comparison.before(judge).items()}
-    return verdicts({WORDS[judge]: named}, name_of(OURS), [name_of(x) for x in baselines])
-
-
-def say_agreement(comparison: Comparison) -> list[str]:
-    """Whether the twin ranks the learned methods as the truth does, a sentence for each truth."""
-    first, *truths = comparison.judges
-    if first != "twin" or len(comparison.methods(LEARNED)) < 2:
-        return []
-    said = []
-    for truth in truths:
-        judged = {
-            WORDS[judge]: {name_of(x): one for x, one in comparison.before(judge).items()}
-            for judge in (first, truth)
-        }
-        names = [name_of(x) for x in LEARNED if x != OURS]
-        said.append(verdicts(judged, name_of(OURS), names)[-1])
-    return said
-
-
-WORDS = {"twin": "twin", "patients": "true test patients", "fresh": "fresh patients"}
-
-
-def to_csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str] = COLUMNS) -> bytes:
-    """All digits; what could not be computed stays empty."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_plain(row[column]) for column in columns])
-    return out.getvalue().encode()
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return str(value)
 
 
 def _seeds(comparison: Comparison, method: str) -> int:
@@ -267,3 +210,66 @@ def _seeds(comparison: Comparison, method: str) -> int:
         if method in comparison.judged[judge]:
             return len(comparison.judged[judge][method].level)
     return 0
+
+
+def find(rows: Sequence[Row], method: str, judge: str, metric: str) -> Row | None:
+    """The one row that says this, if any."""
+    wanted = (method, judge, metric)
+    return next((x for x in rows if (x["method"], x["judge"], x["metric"]) == wanted), None)
+
+
+# ── all cohorts of a run together; a cohort counts as one number ──────────────────────────────────
+
+
+def preset_of(comparison: Comparison) -> str:
+    """From "guarded-7" to "guarded"."""
+    return comparison.cohort.rpartition("-")[0] or comparison.cohort
+
+
+def same_question(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """One comparison of every cohort: recorded hours, our settings."""
+    wanted = ("recorded", "ours", False)
+    return [x for x in comparisons if (x.data, x.setting, x.sampled) == wanted]
+
+
+def across_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float]]:
+    """Every method over all cohorts and over those of each preset, before every judge."""
+    asked, rows = same_question(comparisons), []
+    groups = {ALL: asked}
+    for one in asked:
+        groups.setdefault(preset_of(one), []).append(one)
+    for group, members in groups.items():
+        for judge in judges_of(asked):
+            for method in methods_of(members):
+                for metric in _across(method):
+                    values = [mean_of(x, judge, method, metric) for x in members]
+                    found = over_cohorts(values)
+                    if found["cohorts"]:
+                        head = {"cohorts": group, "method": method, "judge": judge}
+                        count = found.pop("cohorts")
+                        rows.append(head | {"metric": metric, "number": count} | found)
+    return rows
+
+
+def _across(method: str) -> tuple[str, ...]:
+    others = [x for x in (OURS, CLINICIANS, *BESIDE.get(method, ())) if x != method]
+    return (*METRICS, *(f"{x}_minus_{y}" for y in others for x in METRICS), "room_percent")
+
+
+def judges_of(comparisons: Sequence[Comparison]) -> list[str]:
+    """The judges that some of them have asked."""
+    return [x for x in JUDGES if any(x in one.judged for one in comparisons)]
+
+
+def methods_of(comparisons: Sequence[Comparison]) -> list[str]:
+    """Learned methods and references that some of them hold."""
+    seen = [x for one in comparisons for x in one.methods((*LEARNED, *REFERENCES))]
+    return [x for x in (*LEARNED, *REFERENCES) if x in seen]
+
+
+def mean_of(comparison: Comparison, judge: str, method: str, metric: str) -> float:
+    """Of seeds and episodes; all play the same ones, so a difference is that of the means."""
+    plain, minus, other = metric.partition("_minus_")
+    row = comparison.row(method, judge, plain)
+    own = math.nan if row is None else float(row["mean"])
+    return own - mean_of(comparison, judge, other, plain) if minus else own

@@ -1,75 +1,115 @@
-"""Figures of a comparison: what a twin promises and the truth keeps, scores of all episodes.
+"""Figures of comparisons: promise and truth, scores, levels, training, sensitivity, all cohorts.
 
 Methods differ in dash and marker as well as in color; CORMPO is always blue and thick, clinicians
-are always black. What a twin says is orange and open, what is true is blue and filled.
+are always black. What a twin says is orange and open, what is true is blue and filled. Intervals
+are over patients.
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import Metric, difference, estimate, resample, values_of
 from stepdown.report.comparison import (
+    Comparison,
+    judges_of,
+    mean_of,
+    methods_of,
+    preset_of,
+    same_question,
+)
+from stepdown.report.figures import (
+    BARS,
+    GRID,
+    INK,
+    LIMIT,
+    MUTED,
+    hide,
+    name_lines,
+    to_png,
+)
+from stepdown.report.grids import minus
+from stepdown.report.labels import (
+    CEILING,
     CLINICIANS,
+    CONSTANT,
     CONTRASTS,
     JUDGES,
     LEARNED,
+    METRICS,
     OURS,
+    PARAMETERS,
+    PRESETS,
     REFERENCES,
-    WORDS,
-    Comparison,
+    SCORED,
+    SOURCES,
+    TRUTH,
+    TWIN,
+    UNKNOWN_PRESET,
+    look_of,
     name_of,
 )
-from stepdown.report.figures import INK, LIMIT, MUTED, STYLE
+from stepdown.signals import LEVELS
 
-TWIN, TRUTH = "#d55e00", "#0072b2"
-GRID: dict[str, Any] = {"color": "#e4e8eb", "linewidth": 0.6}
-DPI = 110
-LOOKS: dict[str, tuple[str, Any, str]] = {  # color, dash, marker
-    "cormpo_kde": ("#0072b2", "-", "o"),
-    "cormpo_flow": ("#56b4e9", (0, (6, 1.5)), "s"),
-    "cormpo_unshaped": ("#0072b2", (0, (1, 1.2)), "^"),
-    "bc": ("#8a6d00", (0, (5, 1.5, 1, 1.5)), "D"),
-    "mbpo": ("#d55e00", (0, (5, 2)), "v"),
-    "mbpo_shaped": ("#d55e00", (0, (1, 1.2)), "<"),
-    "mopo": ("#009e73", (0, (5, 2)), "P"),
-    "mopo_shaped": ("#009e73", (0, (1, 1.2)), "X"),
-    "svr": ("#cc79a7", (0, (8, 2)), "h"),
-    "disagreement": ("#7b5cb8", (0, (5, 2)), "p"),
-    "disagreement_shaped": ("#7b5cb8", (0, (1, 1.2)), "*"),
-    "mbpo_twin": ("#d55e00", "-", ">"),
-    "cormpo_twin": ("#0072b2", (0, (3, 1, 1, 1)), "H"),
-    "clinicians": ("#222222", "-", "o"),
-    "expert": ("#5f6b76", (0, (3, 1)), "d"),
-}
-OTHER = ("#5f6b76", "-.", "x")
-SCORES: dict[Metric, tuple[str, np.ndarray]] = {
-    "reward": ("Reward of 6 h", np.linspace(-12, 4, 33)),
-    "acp": ("ACP, levels", np.arange(-0.5, 13, 1)),
-    "ws_gradient": ("Weaning score (gradient)", np.linspace(-1.0625, 2.0625, 26)),
-    "unsafe_hours": ("Unsafe hours, %", np.arange(-100 / 12, 110, 100 / 6)),
+BOTH: tuple[Metric, ...] = ("reward", "unsafe_hours")  # side by side
+CURVES = {
+    "reward": "Reward an hour, in the ensemble",
+    "penalty": "Penalty an hour",
+    "uncertainty": "What the penalty measures",
+    "value": "Critics' value",
+    "critic_loss": "Critics' loss",
+    "entropy": "Entropy of the policy, nats",
+    "temperature": "Temperature",
+    "held_out": "Cross-entropy, held out (cloning)",
 }
 
 
-def look_of(method: str) -> dict[str, Any]:
-    """How a method's line is drawn everywhere."""
-    color, dash, marker = LOOKS.get(method, OTHER)
-    width = 2.4 if method in (OURS, CLINICIANS) else 1.5
-    return {"color": color, "ls": dash, "marker": marker, "ms": 4.5, "lw": width}
+@dataclass(frozen=True)
+class SensitivityPoint:
+    """One training with one number changed, before one judge."""
+
+    parameter: str  # tau, lambda, lambda1 or lambda2
+    value: float
+    judge: str
+    metric: str
+    mean: float
+    low: float
+    high: float
+    chosen: bool = False  # the value of the comparison
 
 
-def draw_exploitation(comparison: Comparison, path: Path) -> None:
+def draw_comparison(comparison: Comparison) -> dict[str, bytes]:
+    """All pictures that a comparison alone can give, by name."""
+    values = constant_levels(comparison)
+    kept = [one for one in comparison.curves.values() if any(x.ndim == 2 for x in one.values())]
+    pictures = {
+        "exploitation": draw_exploitation(comparison),
+        "scores": draw_score_distributions(comparison),
+        "mix": draw_action_mix(comparison),
+    }
+    if values:
+        first = next(iter(comparison.judged["twin"].values()))
+        pictures["levels"] = draw_constant_levels(values, first.row)
+    if kept:
+        pictures["curves"] = draw_curves(comparison)
+    if any("levels" in one for one in comparison.curves.values()):
+        pictures["training mix"] = draw_training_mix(comparison.curves)
+    return pictures
+
+
+# ── what the twin promises, what the truth keeps ──────────────────────────────────────────────────
+
+
+def draw_exploitation(comparison: Comparison) -> bytes:
     """What the twin promises for every method and what the truth keeps, best truth on top.
 
     Both are differences to the clinicians from the same starts, so that an interval speaks of the
@@ -81,31 +121,31 @@ def draw_exploitation(comparison: Comparison, path: Path) -> None:
     reference = known[0] if known else None
     wanted = [x for x in (*LEARNED, *REFERENCES, CONTRASTS[0]) if x in judged and x != reference]
     methods = sorted(wanted, key=lambda x: values_of(judged[x], "reward").mean())
-    minus = f" minus {name_of(reference).lower()}'" if reference == CLINICIANS else ""
-    minus = minus or (" minus that of holding the level" if reference else "")
+    apart = f" minus {name_of(reference).lower()}'" if reference == CLINICIANS else ""
+    apart = apart or (" minus that of holding the level" if reference else "")
 
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.6, 1))
-        _dumbbells(left, comparison, methods, ("reward", reference))
-        _dumbbells(right, comparison, methods, ("unsafe_hours", reference))
-        left.set_yticks(range(len(methods)), [name_of(x) for x in methods])
-        for label, method in zip(left.get_yticklabels(), methods, strict=True):
-            label.set_fontweight("bold" if method == OURS else "normal")
-        left.set_xlabel(f"Reward of 6 hours{minus} (right is better)")
-        right.set_xlabel(f"Unsafe hours, %{minus} (left is better)")
-        left.set_title(f"What the twin promises, what the truth keeps (ordered by {WORDS[last]})")
+        for axis, metric in zip((left, right), BOTH, strict=True):
+            _dumbbells(axis, methods, _gains(comparison, methods, metric, reference))
+            if reference is not None:
+                axis.axvline(0, color=INK, lw=1.0)
+            better = "right" if METRICS[metric].sign > 0 else "left"
+            axis.set_xlabel(f"{METRICS[metric].words}{apart} ({better} is better)")
+        name_lines(left, methods)
+        words = f"ordered by {JUDGES[last].full}"
+        left.set_title(f"What the twin promises, what the truth keeps ({words})")
         handles = [_mark(judge) for judge in comparison.judges]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
 
-    save(draw, path, (12.5, 1.9 + 0.36 * len(methods)))
+    return to_png(draw, (12.5, 1.9 + 0.36 * len(methods)))
 
 
 def _dumbbells(
-    axis: Axes, comparison: Comparison, methods: Sequence[str], what: tuple[Metric, str | None]
+    axis: Axes, methods: Sequence[str], found: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> None:
     """One line per method: an arrow from the twin's value to the true one, with intervals."""
-    truths = [judge for judge in comparison.judges if judge != "twin"]
-    found = {judge: _gains(comparison, judge, methods, what) for judge in comparison.judges}
+    truths = [judge for judge in found if judge != "twin"]
     for place, method in enumerate(methods):
         if method == OURS:
             axis.axhspan(place - 0.5, place + 0.5, color=TRUTH, alpha=0.08, lw=0)
@@ -119,26 +159,25 @@ def _dumbbells(
             arrow = {"arrowstyle": "->", "color": MUTED, "lw": 1.1, "shrinkA": 5, "shrinkB": 5}
             end, start = own[truths[0]]["mean"], own["twin"]["mean"]
             axis.annotate("", (end, place), (start, place), arrowprops=arrow)
-    if what[1] is not None:
-        axis.axvline(0, color=INK, lw=1.0)
     axis.grid(axis="x", **GRID)
     axis.set_axisbelow(True)
     axis.set_ylim(-0.6, len(methods) - 0.4)
 
 
 def _gains(
-    comparison: Comparison, judge: str, methods: Sequence[str], what: tuple[Metric, str | None]
-) -> dict[str, dict[str, float]]:
-    """Means and intervals over patients before one judge, minus the reference's."""
-    (metric, reference), judged = what, comparison.judged[judge]
-    scale = 100.0 if metric == "unsafe_hours" else 1.0
-    weights = resample(next(iter(judged.values())).row)
-    gains = {}
-    for method in (x for x in methods if x in judged):
-        values = scale * values_of(judged[method], metric)
-        if reference is not None:
-            values = difference(values, scale * values_of(judged[reference], metric))
-        gains[method] = estimate(values, weights)
+    comparison: Comparison, methods: Sequence[str], metric: Metric, reference: str | None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Means and intervals by judge and method, minus the reference's."""
+    gains: dict[str, dict[str, dict[str, float]]] = {}
+    for judge in comparison.judges:
+        judged, scale = comparison.judged[judge], METRICS[metric].scale
+        weights = resample(next(iter(judged.values())).row)
+        gains[judge] = {}
+        for method in (x for x in methods if x in judged):
+            values = scale * values_of(judged[method], metric)
+            if reference is not None:
+                values = difference(values, scale * values_of(judged[reference], metric))
+            gains[judge][method] = estimate(values, weights)
     return gains
 
 
@@ -150,37 +189,35 @@ def _look(judge: str) -> dict[str, Any]:
 
 
 def _mark(judge: str) -> Line2D:
-    words = {
-        "twin": "what the twin says (shaded: 95 % interval)",
-        "patients": "true test patients (arrow: from the twin to here)",
-        "fresh": "fresh patients",
-    }
-    return Line2D([], [], ls="none", label=words[judge], **_look(judge))
+    return Line2D([], [], ls="none", label=JUDGES[judge].legend, **_look(judge))
+
+
+# ── scores and levels ─────────────────────────────────────────────────────────────────────────────
 
 
 def draw_score_distributions(
-    comparison: Comparison, path: Path, judge: str | None = None, methods: Sequence[str] = ()
-) -> None:
+    comparison: Comparison, judge: str | None = None, methods: Sequence[str] = ()
+) -> bytes:
     """Reward, ACP, weaning and unsafe hours of all episodes, a row for each method (Fig. 4)."""
     judge = judge or comparison.judges[-1]
     judged = comparison.judged[judge]
-    usual = [x for x in (CLINICIANS, "mbpo", "mopo", OURS) if x in judged]
+    usual = [x for x in SCORED if x in judged]
     shown = list(methods) or usual or list(judged)[:4]
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(len(shown), len(SCORES), sharex="col", sharey="col", squeeze=False)
+        axes = figure.subplots(len(shown), len(METRICS), sharex="col", sharey="col", squeeze=False)
         for row, method in zip(axes, shown, strict=True):
-            for axis, (metric, (_, bins)) in zip(row, SCORES.items(), strict=True):
-                scale = 100.0 if metric == "unsafe_hours" else 1.0
-                values = scale * values_of(judged[method], metric).ravel()
-                _histogram(axis, values, bins, look_of(method)["color"])
+            for axis, (name, metric) in zip(row, METRICS.items(), strict=True):
+                values = metric.scale * values_of(judged[method], name).ravel()
+                _histogram(axis, values, metric.bins, look_of(method)["color"])
             row[0].set_ylabel(f"{name_of(method)}\n% of episodes")
-        for axis, (words, _) in zip(axes[-1], SCORES.values(), strict=True):
-            axis.set_xlabel(words)
+        for axis, metric in zip(axes[-1], METRICS.values(), strict=True):
+            axis.set_xlabel(metric.axis)
             axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        figure.suptitle(f"Scores of all episodes, {JUDGES[judge]} (line: mean)", x=0.01, ha="left")
+        words = f"Scores of all episodes, {JUDGES[judge].words} (line: mean)"
+        figure.suptitle(words, x=0.01, ha="left")
 
-    save(draw, path, (13.5, 1.3 + 1.65 * len(shown)))
+    return to_png(draw, (13.5, 1.3 + 1.65 * len(shown)))
 
 
 def _histogram(axis: Axes, values: np.ndarray, bins: np.ndarray, color: str) -> None:
@@ -188,7 +225,7 @@ def _histogram(axis: Axes, values: np.ndarray, bins: np.ndarray, color: str) -> 
     inside = np.clip(values, bins[0], bins[-1] - 1e-6)  # what lies beyond joins the last bar
     axis.hist(inside, bins.tolist(), weights=weights, color=color, ec="white", lw=0.4)
     axis.axvline(values.mean(), color=LIMIT, lw=1.6)
-    words = f"mean {values.mean():.2f}".replace("-", "−")
+    words = minus(f"mean {values.mean():.2f}")
     left = 2 * values.mean() > bins[0] + bins[-1]  # beside the line, not across it
     place, side = (0.04, "left") if left else (0.97, "right")
     axis.text(place, 0.93, words, transform=axis.transAxes, ha=side, va="top", fontsize=9)
@@ -197,12 +234,268 @@ def _histogram(axis: Axes, values: np.ndarray, bins: np.ndarray, color: str) -> 
     axis.margins(y=0.3)  # room for the words
 
 
-def save(draw: Callable[[Figure], None], path: Path, size: tuple[float, float]) -> None:
-    """Draw and write one figure; dates and versions stay out: same numbers, same bytes."""
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=size, layout="constrained")
-        try:
-            draw(figure)
-            figure.savefig(path, dpi=DPI, metadata={"Software": None}, format="png")
-        finally:
-            plt.close(figure)
+def constant_levels(comparison: Comparison) -> dict[str, Float[np.ndarray, "n levels"]]:
+    """Reward of every start under P2 to P9, by the twin and in the true test patients."""
+    found = {}
+    for judge, who in (("twin", "twin"), ("patients", "truth")):
+        judged = comparison.judged.get(judge, {})
+        if all(name in judged for name in CONSTANT):
+            found[who] = np.stack([values_of(judged[x], "reward").mean(0) for x in CONSTANT], 1)
+    return found
+
+
+def draw_constant_levels(
+    values: Mapping[str, Float[np.ndarray, "n levels"]],
+    row: Int[np.ndarray, " n"],
+    recorded: Float[np.ndarray, " levels"] | None = None,
+) -> bytes:
+    """What holding each level for six hours is worth: true, and as models believe.
+
+    Each start's mean over the eight levels is taken off, so that the intervals speak of levels and
+    not of patients; it stands in the legend. Where models rise and the truth falls, learning
+    without a guardian is led astray. `recorded` is the share of recorded hours at each level.
+    """
+    weights = resample(row)
+
+    def draw(figure: Figure) -> None:
+        top, *below = figure.subplots(
+            1 if recorded is None else 2, 1, sharex=True, squeeze=False,
+            height_ratios=(3.2,) if recorded is None else (3.2, 1),
+        )[:, 0]  # fmt: skip
+        for who, source in SOURCES.items():
+            if who not in values:
+                continue
+            each, look = np.asarray(values[who], float), source.look
+            apart = each - each.mean(1, keepdims=True)
+            words = minus(f"{source.words} (mean {each.mean():.2f})")
+            found = [estimate(one[None], weights) for one in apart.T]
+            low, mean, high = ([one[name] for one in found] for name in ("low", "mean", "high"))
+            top.plot(LEVELS, mean, color=look.color, ls=look.dash, marker=look.marker, lw=2,
+                     label=words)  # fmt: skip
+            top.fill_between(LEVELS, low, high, color=look.color, alpha=0.15, lw=0)
+        top.axhline(0, color=INK, lw=0.8)
+        top.set_ylabel("Reward of 6 hours, minus the mean of the eight levels")
+        top.set_title("The same patients, one level held for six hours (shaded: 95 % intervals)")
+        top.legend(frameon=False)
+        top.grid(axis="y", **GRID)
+        if recorded is not None:
+            below[0].bar(LEVELS, 100 * recorded, color=BARS, width=0.7)
+            below[0].set_ylabel("% of recorded\nhours")
+        (below or [top])[0].set_xticks(LEVELS, [f"P{level}" for level in LEVELS])
+        (below or [top])[0].set_xlabel("Level held")
+
+    return to_png(draw, (8.0, 6.2))
+
+
+def draw_curves(comparison: Comparison) -> bytes:
+    """How training went: the mean over seeds, and their range for CORMPO."""
+    methods = [x for x in LEARNED if x in comparison.curves]
+    methods += [x for x in comparison.curves if x not in methods]
+    shown = [x for x in CURVES if any(x in comparison.curves[y] for y in methods)]
+    if not shown:
+        raise ValueError("expected curves of a training, got none. Keep what training reports.")
+
+    def draw(figure: Figure) -> None:
+        columns = min(len(shown), 4)
+        axes = figure.subplots(-(-len(shown) // columns), columns, squeeze=False)
+        for axis, name in zip(axes.ravel(), shown, strict=False):
+            known = [x for x in methods if name in comparison.curves[x]]
+            for method in known:
+                _curve(axis, comparison.curves[method][name], method)
+            axis.set_ylim(*_limits([comparison.curves[x][name] for x in known]))
+            axis.set_title(CURVES[name], fontsize=10)
+            axis.set_xlabel("Epoch")
+            axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axis.grid(axis="y", **GRID)
+        for axis in axes.ravel()[len(shown) :]:
+            axis.set_visible(False)
+        handles = [
+            Line2D([], [], label=name_of(x), **{**look_of(x), "marker": None}) for x in methods
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+        words = (
+            "Training, mean over seeds (shaded: all seeds of CORMPO; a first epoch may lie outside)"
+        )
+        figure.suptitle(words, x=0.01, ha="left", fontsize=11)
+
+    rows = -(-len(shown) // min(len(shown), 4))
+    return to_png(draw, (14.0, 1.2 + 2.9 * rows))
+
+
+def _curve(axis: Axes, values: np.ndarray, method: str) -> None:
+    """Mean over the seeds that were still training."""
+    values = np.asarray(values, float)
+    epochs = np.arange(1, len(values) + 1)
+    known = np.isfinite(values).any(1)
+    kind = {**look_of(method), "marker": "o" if len(values) == 1 else None}
+    axis.plot(epochs[known], np.nanmean(values[known], 1), **kind)
+    if method == OURS:
+        low, high = np.nanmin(values[known], 1), np.nanmax(values[known], 1)
+        axis.fill_between(epochs[known], low, high, color=kind["color"], alpha=0.15, lw=0)
+
+
+def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Limits that fit all but the first epoch, in which nothing is learned yet."""
+    means = [np.nanmean(np.asarray(x, float), 1)[1 if len(x) > 3 else 0 :] for x in curves]
+    low, high = float(np.nanmin(np.hstack(means))), float(np.nanmax(np.hstack(means)))
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
+    return low - room, high + room
+
+
+def draw_action_mix(comparison: Comparison, judge: str | None = None) -> bytes:
+    """Which levels were chosen, all episodes and hours of a judge; a bar for each method."""
+    judge = judge or comparison.judges[-1]
+    judged = comparison.before(judge)
+    methods = [x for x in judged if x not in CONSTANT][::-1]
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        shades = matplotlib.colormaps["viridis"](np.linspace(0.02, 0.98, len(LEVELS)))
+        shares = 100 * np.array([judged[x].level_shares for x in methods])
+        left = np.zeros(len(methods))
+        for place, level in enumerate(LEVELS):
+            bars = axis.barh(methods, shares[:, place], left=left, color=shades[place], ec="white",
+                             lw=0.5, label=f"P{level}")  # fmt: skip
+            words = [f"{x:.0f}" if x >= 6 else "" for x in shares[:, place]]
+            axis.bar_label(bars, words, label_type="center", fontsize=8,
+                           color="white" if place < 4 else INK)  # fmt: skip
+            left += shares[:, place]
+        name_lines(axis, methods)
+        axis.margins(y=0.01)
+        axis.set_xlim(0, 100)
+        axis.set_xlabel("Share of the decisions, %")
+        axis.set_title(f"Levels chosen, {JUDGES[judge].words}")
+        figure.legend(loc="outside right upper", frameon=False, reverse=True, title="Level")
+
+    return to_png(draw, (11.0, 1.6 + 0.34 * len(methods)))
+
+
+def draw_training_mix(curves: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
+    """How the levels that a policy sets in its own imagination change over training."""
+    methods = [x for x in (*LEARNED, *curves) if "levels" in curves.get(x, {})]
+    methods = list(dict.fromkeys(methods))
+    if not methods:
+        raise ValueError("expected curves named levels, got none. Train a model-based method.")
+
+    def draw(figure: Figure) -> None:
+        columns = min(len(methods), 4)
+        rows = -(-len(methods) // columns)
+        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        shades = matplotlib.colormaps["viridis"](np.linspace(0.02, 0.98, len(LEVELS)))
+        for axis, method in zip(axes.ravel(), methods, strict=False):
+            shares = 100 * np.nanmean(np.asarray(curves[method]["levels"], float), axis=1)
+            epochs = np.arange(1, len(shares) + 1)
+            axis.stackplot(epochs, *shares.T, colors=shades, labels=[f"P{x}" for x in LEVELS],
+                           edgecolor="white", linewidth=0.3)  # fmt: skip
+            axis.set_title(name_of(method), fontsize=10)
+            axis.margins(x=0, y=0)
+            axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        hide(axes, len(methods))
+        figure.supxlabel("Epoch", fontsize=10)
+        figure.supylabel("Share of the imagined decisions, %", fontsize=10)
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper",
+                      frameon=False, reverse=True, title="Level")  # fmt: skip
+
+    return to_png(draw, (13.0, 1.0 + 2.4 * -(-len(methods) // min(len(methods), 4))))
+
+
+def draw_sensitivity(points: Sequence[SensitivityPoint], to: str = "") -> bytes:
+    """What changes with one number of CORMPO, all others kept (App. F); intervals over patients.
+
+    Points may be paired differences, whose intervals are far narrower: `to` then says to what, such
+    as "clinicians'".
+    """
+    parameters = [x for x in PARAMETERS if any(point.parameter == x for point in points)]
+    metrics: list[Metric] = [x for x in METRICS if any(point.metric == x for point in points)]
+    if not parameters or not metrics:
+        raise ValueError(
+            f"expected points for {', '.join(PARAMETERS)}, got none. Name the parameter so."
+        )
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(len(metrics), len(parameters), sharex="col", sharey="row",
+                               squeeze=False)  # fmt: skip
+        for row, metric in zip(axes, metrics, strict=True):
+            for axis, parameter in zip(row, parameters, strict=True):
+                own = [x for x in points if (x.parameter, x.metric) == (parameter, metric)]
+                _sensitivity(axis, own, METRICS[metric].scale)
+            row[0].set_ylabel(METRICS[metric].short + (f"\nminus {to}" if to else ""))
+        for axis, parameter in zip(axes[-1], parameters, strict=True):
+            axis.set_xlabel(PARAMETERS[parameter])
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        words = f"{name_of(OURS)} with one number changed (ring: as in the tables)"
+        figure.suptitle(words, x=0.01, ha="left", fontsize=11)
+
+    return to_png(draw, (1.2 + 3.3 * len(parameters), 1.5 + 2.1 * len(metrics)))
+
+
+def _sensitivity(axis: Axes, points: Sequence[SensitivityPoint], scale: float) -> None:
+    """Values evenly spaced: they are chosen by hand, some are zero."""
+    values = sorted({point.value for point in points})
+    judges = [judge for judge in JUDGES if any(point.judge == judge for point in points)]
+    for number, judge in enumerate(judges):
+        own = sorted((x for x in points if x.judge == judge), key=lambda x: x.value)
+        shift = 0.1 * (number - (len(judges) - 1) / 2)
+        place = np.array([values.index(x.value) for x in own]) + shift
+        mean, low, high = (scale * np.array([getattr(x, y) for x in own])
+                           for y in ("mean", "low", "high"))  # fmt: skip
+        look = SOURCES["twin" if judge == "twin" else "truth"].look
+        kind = {"color": look.color, "ls": look.dash}
+        kind["marker"] = "D" if judge == "fresh" else look.marker
+        kind["mfc"] = look.color if judge == "patients" else "white"
+        axis.errorbar(place, mean, [mean - low, high - mean], ms=5, lw=1.4, elinewidth=1.1,
+                      label=JUDGES[judge].words, **kind)  # fmt: skip
+        chosen = [x.chosen for x in own]
+        axis.plot(place[chosen], mean[chosen], "o", ms=12, mfc="none", mec=LIMIT, mew=1.6)
+    axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    axis.grid(axis="y", **GRID)
+
+
+def draw_across(comparisons: Sequence[Comparison]) -> bytes:
+    """Reward and unsafe hours minus the clinicians', a mark for every cohort, a bar for all."""
+    asked = [x for x in same_question(comparisons) if CLINICIANS in x.methods()]
+    judge = judges_of(asked)[-1]
+    methods = [x for x in methods_of(asked) if x in (*LEARNED, "hold")]
+    gains = {x: _cohort_gains(asked, judge, x, "reward") for x in (*methods, CEILING)}
+    methods = sorted(methods, key=lambda x: float(np.nanmean(gains[x])))
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.4, 1))
+        shown = [*methods, CEILING] if np.isfinite(gains[CEILING]).any() else methods
+        for axis, metric in zip((left, right), BOTH, strict=True):
+            _marks(axis, asked, [_cohort_gains(asked, judge, x, metric) for x in shown])
+        name_lines(left, shown)
+        left.set_xlabel("Reward of 6 hours minus the clinicians' (right is better)")
+        right.set_xlabel("Unsafe hours, points, minus the clinicians' (left is better)")
+        left.set_title(f"{len(asked)} cohorts, {JUDGES[judge].words}")
+        looks = {preset_of(x): PRESETS.get(preset_of(x), UNKNOWN_PRESET) for x in asked}
+        handles = [Line2D([], [], ls="none", color=look.color, marker=look.marker, label=words)
+                   for words, look in looks.items()]  # fmt: skip
+        handles.append(Line2D([], [], color=INK, marker="|", label="all: mean and 95 % interval"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+
+    return to_png(draw, (12.5, 1.9 + 0.4 * len(methods)))
+
+
+def _cohort_gains(
+    asked: Sequence[Comparison], judge: str, method: str, metric: Metric
+) -> np.ndarray:
+    """A method minus the clinicians, one number for every cohort."""
+    each = [mean_of(x, judge, method, f"{metric}_minus_{CLINICIANS}") for x in asked]
+    return METRICS[metric].scale * np.array(each)
+
+
+def _marks(axis: Axes, asked: Sequence[Comparison], gains: Sequence[np.ndarray]) -> None:
+    for place, values in enumerate(gains):
+        found = over_cohorts(values.tolist())
+        axis.plot([found["low"], found["high"]], [place] * 2, color=INK, lw=2, alpha=0.75)
+        axis.plot(found["mean"], place, "|", color=INK, ms=13, mew=2)
+        for number, (one, value) in enumerate(zip(asked, values, strict=True)):
+            look = PRESETS.get(preset_of(one), UNKNOWN_PRESET)
+            y = place + 0.22 * (number / max(len(asked) - 1, 1) - 0.5) * 2
+            axis.plot(value, y, look.marker, color=look.color, ms=5, alpha=0.8, mew=0, zorder=3)
+    axis.axvline(0, color=INK, lw=1.0)
+    axis.grid(axis="x", **GRID)
+    axis.set_axisbelow(True)
+    axis.set_ylim(-0.6, len(gains) - 0.4)

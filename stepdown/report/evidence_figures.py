@@ -3,51 +3,48 @@
 As in all figures, what is true is blue and filled, what a twin says orange and open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stepdown.report.comparison import CLINICIANS, OURS, WORDS, name_of
-from stepdown.report.comparison_figures import GRID, TRUTH, TWIN, look_of, save
-from stepdown.report.evidence_cells import mean_of, ranked
-from stepdown.report.evidence_parts import Findings, Row, gap_rows, word_of
-from stepdown.report.figures import INK, LIMIT, MUTED
+from stepdown.report.evidence import Findings, Row, gap_rows, mean_over, ranked, word_of
+from stepdown.report.figures import FAINT, GRID, INK, LIMIT, MUTED, to_png
+from stepdown.report.grids import minus
+from stepdown.report.labels import (
+    CLINICIANS,
+    ESTIMATORS,
+    JUDGES,
+    OURS,
+    PLOTTED,
+    RECOMMENDED,
+    TRUTH,
+    look_of,
+    name_of,
+)
 
 COLUMNS = {"twin": "by the twin", "truth": "by the truth", "second_twin": "by the second twin"}
-MARKS = {"joint": ("o", "#009e73"), "wis": ("v", "#7b5cb8"), "fqe": ("^", "#cc79a7"),
-         "wdr": ("D", "#8a6d00"), "magic": ("P", TWIN)}  # fmt: skip
-WORDED = {"joint": "FQE and WDR (recommended)", "wis": "WIS", "fqe": "FQE", "wdr": "WDR",
-          "magic": "MAGIC"}  # fmt: skip
-FAINT = "#b9c0c6"
-FEW = ("mbpo", "mopo", "svr", OURS, "disagreement_shaped", "hold")  # shown in figures
 
 
-def draw_evidence(findings: Findings, folder: Path) -> dict[str, bytes]:
-    """Every figure that the findings allow, by name; drawn in `folder`."""
-    wanted: dict[str, Callable[[Path], None]] = {}
-    if findings.truth is not None:
-        wanted["ranks"] = lambda path: draw_ranks(gap_rows(findings), path)
-    if (findings.records or {}).get("policies"):
-        wanted["records alone"] = lambda path: draw_from_records(findings, path)
-    if findings.truth is not None and (findings.choice or {}).get("choices"):
-        wanted["regret"] = lambda path: draw_regret(findings, path)
-    if (findings.groups or {}).get("rows"):
-        wanted["subgroups"] = lambda path: draw_subgroups(findings, path)
-    if findings.transfer is not None:
-        wanted["elsewhere"] = lambda path: draw_transfer(findings, path)
+def draw_evidence(findings: Findings) -> dict[str, bytes]:
+    """Every figure that the findings allow, by name."""
     pictures = {}
-    for name, draw in wanted.items():
-        path = folder / f"{name.replace(' ', '-')}-{findings.cohort}.png"
-        draw(path)
-        pictures[name] = path.read_bytes()
+    if findings.truth is not None:
+        pictures["ranks"] = draw_ranks(gap_rows(findings))
+    if findings.records.get("policies"):
+        pictures["records alone"] = draw_from_records(findings)
+    if findings.truth is not None and findings.choice.get("choices"):
+        pictures["regret"] = draw_regret(findings)
+    if findings.groups.get("rows"):
+        pictures["subgroups"] = draw_subgroups(findings)
+    if findings.transfer:
+        pictures["elsewhere"] = draw_transfer(findings)
     return pictures
 
 
-def draw_ranks(rows: Sequence[Row], path: Path) -> None:
+def draw_ranks(rows: Sequence[Row]) -> bytes:
     """The learned methods ranked by reward: by the twin, by the truth, by the second twin."""
     learned = [row for row in rows if row["rank_truth"] is not None]
     shown = [x for x in COLUMNS if all(row[f"rank_{x}"] is not None for row in learned)]
@@ -60,10 +57,10 @@ def draw_ranks(rows: Sequence[Row], path: Path) -> None:
             axis.plot(range(len(shown)), places, **kind)
             words = name_of(row["method"])
             bold = "bold" if row["method"] == OURS else "normal"
-            axis.text(-0.06, places[0], f"{words}  {row[shown[0]]:.2f}".replace("-", "−"),
-                      ha="right", va="center", fontweight=bold)  # fmt: skip
-            axis.text(len(shown) - 0.94, places[-1], f"{row[shown[-1]]:.2f}  {words}".replace(
-                "-", "−"), ha="left", va="center", fontweight=bold)  # fmt: skip
+            left, right = f"{words}  {row[shown[0]]:.2f}", f"{row[shown[-1]]:.2f}  {words}"
+            axis.text(-0.06, places[0], minus(left), ha="right", va="center", fontweight=bold)
+            axis.text(len(shown) - 0.94, places[-1], minus(right), ha="left", va="center",
+                      fontweight=bold)  # fmt: skip
         axis.set_xticks(range(len(shown)), [f"Rank {COLUMNS[x]}" for x in shown])
         axis.set_xlim(-0.75, len(shown) - 0.25)
         axis.set_ylim(len(learned) + 0.6, 0.4)
@@ -72,12 +69,12 @@ def draw_ranks(rows: Sequence[Row], path: Path) -> None:
         axis.xaxis.set_ticks_position("top")
         axis.tick_params(length=0)
 
-    save(draw, path, (11.0, 1.3 + 0.38 * len(learned)))
+    return to_png(draw, (11.0, 1.3 + 0.38 * len(learned)))
 
 
-def draw_from_records(findings: Findings, path: Path) -> None:
+def draw_from_records(findings: Findings) -> bytes:
     """Estimates from records alone beside the truth; gray where they are uninformative."""
-    policies = {x["method"]: x for x in (findings.records or {})["policies"]}
+    policies = {x["method"]: x for x in findings.records["policies"]}
     methods = ranked(list(policies))[::-1]
 
     def draw(figure: Figure) -> None:
@@ -92,27 +89,29 @@ def draw_from_records(findings: Findings, path: Path) -> None:
         axis.set_xlim(*_limits(findings, policies))
         axis.set_xlabel("Reward of 6 hours (bars: 95 % intervals over patients)")
         axis.grid(axis="x", **GRID)
-        for name, (marker, color) in MARKS.items():
-            axis.plot([], [], marker, color=color, label=WORDED[name])
+        for name, one in ESTIMATORS.items():
+            words = one.words + " (recommended)" * (name == RECOMMENDED)
+            axis.plot([], [], one.look.marker, color=one.look.color, label=words)
         if findings.truth is not None:
-            axis.plot([], [], color=TRUTH, lw=3, label=WORDS[findings.truth])
+            axis.plot([], [], color=TRUTH, lw=3, label=JUDGES[findings.truth].full)
         axis.plot([], [], "o", color=FAINT, label="uninformative")
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
 
-    save(draw, path, (11.0, 1.6 + 0.5 * len(methods)))
+    return to_png(draw, (11.0, 1.6 + 0.5 * len(methods)))
 
 
 def _estimates(axis: Axes, place: int, one: Mapping[str, Any]) -> None:
     """All estimators of one method, below each other."""
     informative = word_of(one) == "informative"
-    for number, (name, (marker, color)) in enumerate(MARKS.items()):
+    for number, (name, estimator) in enumerate(ESTIMATORS.items()):
+        look = estimator.look
         value = one["estimates"].get(name)
         if value is None or value["mean"] is None:
             continue
-        y, tone = place + 0.3 - 0.15 * number, color if informative else FAINT
+        y, tone = place + 0.3 - 0.15 * number, look.color if informative else FAINT
         if value["low"] is not None and value["high"] is not None:
             axis.plot([value["low"], value["high"]], [y] * 2, color=tone, lw=1.6)
-        axis.plot(value["mean"], y, marker, color=tone, ms=5)
+        axis.plot(value["mean"], y, look.marker, color=tone, ms=5)
 
 
 def _with_word(one: Mapping[str, Any]) -> str:
@@ -130,36 +129,36 @@ def _limits(findings: Findings, policies: Mapping[str, Any]) -> tuple[float, flo
     return low - 0.2, high + 0.2
 
 
-def draw_regret(findings: Findings, path: Path) -> None:
+def draw_regret(findings: Findings) -> bytes:
     """What is lost in truth by each rule to choose without it, the least on top."""
-    choice = findings.choice or {}
+    choice = findings.choice
     key = f"regret_{findings.truth}"
-    choices = sorted(choice["choices"], key=lambda x: -mean_of(x[key]))
+    choices = sorted(choice["choices"], key=lambda x: -mean_over(x[key]))
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
         for place, one in enumerate(choices):
             color = TRUTH if one["rule"] == choice["default"] else MUTED
-            axis.plot([0, mean_of(one[key])], [place] * 2, color=color, lw=3, alpha=0.5)
+            axis.plot([0, mean_over(one[key])], [place] * 2, color=color, lw=3, alpha=0.5)
             axis.plot(one[key], [place] * len(one[key]), "|", color=color, ms=11)
-            axis.plot(mean_of(one[key]), place, "o", color=color, ms=7)
+            axis.plot(mean_over(one[key]), place, "o", color=color, ms=7)
         axis.set_yticks(range(len(choices)), [x["rule"] for x in choices])
         for label, one in zip(axis.get_yticklabels(), choices, strict=True):
             label.set_fontweight("bold" if one["rule"] == choice["default"] else "normal")
         axis.axvline(0, color=INK, lw=1)
         axis.grid(axis="x", **GRID)
-        judge = WORDS[findings.truth or "patients"]
+        judge = JUDGES[findings.truth or "patients"].full
         axis.set_xlabel(f"Regret in {judge}, reward of 6 hours (dot: mean; strokes: seeds)")
 
-    save(draw, path, (9.5, 1.2 + 0.36 * len(choices)))
+    return to_png(draw, (9.5, 1.2 + 0.36 * len(choices)))
 
 
-def draw_subgroups(findings: Findings, path: Path) -> None:
+def draw_subgroups(findings: Findings) -> bytes:
     """Reward and its worst tenth minus the clinicians', by subgroup and method."""
     judge = findings.truth or "twin"
-    rows = [x for x in (findings.groups or {})["rows"] if x["judge"] == judge]
+    rows = [x for x in findings.groups["rows"] if x["judge"] == judge]
     groups = list(dict.fromkeys(x["group"] for x in rows))[::-1]
-    methods = [x for x in FEW if any(y["method"] == x for y in rows)]
+    methods = [x for x in PLOTTED if any(y["method"] == x for y in rows)]
     metrics = {"reward": "Mean reward", "reward_worst_tenth": "Worst tenth of the episodes"}
 
     def draw(figure: Figure) -> None:
@@ -173,17 +172,17 @@ def draw_subgroups(findings: Findings, path: Path) -> None:
         axes[0].set_yticks(range(len(groups)), [f"{x} ({people[x]})" for x in groups])
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
-        words = f"{WORDS[judge].capitalize()}; in brackets the number of patients"
+        words = f"{JUDGES[judge].full.capitalize()}; in brackets the number of patients"
         figure.suptitle(words, x=0.01, ha="left", fontsize=11)
 
-    save(draw, path, (12.5, 2.0 + 0.5 * len(groups)))
+    return to_png(draw, (12.5, 2.0 + 0.5 * len(groups)))
 
 
-def draw_transfer(findings: Findings, path: Path) -> None:
+def draw_transfer(findings: Findings) -> bytes:
     """Reward minus the clinicians' under every shift, and what the guardian charges."""
-    info = findings.transfer or {}
+    info = findings.transfer
     shifts, rows = [name for name, _ in info["shifts"]][::-1], info["rows"]
-    methods = [x for x in FEW if any(y["method"] == x for y in rows)]
+    methods = [x for x in PLOTTED if any(y["method"] == x for y in rows)]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(1, 2, sharey=True)
@@ -197,7 +196,7 @@ def draw_transfer(findings: Findings, path: Path) -> None:
         handles, labels = axes[1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
 
-    save(draw, path, (12.5, 1.8 + 0.62 * len(shifts)))
+    return to_png(draw, (12.5, 1.8 + 0.62 * len(shifts)))
 
 
 def _dots(

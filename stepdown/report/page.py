@@ -1,21 +1,17 @@
-"""One self-contained page: no network, images inside, readable on a phone and in the dark."""
+"""One self-contained page: no network, images inside, readable on a phone and in the dark.
+
+A picture's name is one of `CAPTIONS`, alone or with more words after a comma, such as
+"exploitation, hidden-8": the words after the comma go to its heading.
+"""
 
 import base64
 import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from stepdown.report.calibration import SOURCE, Row
-from stepdown.report.tables import HEAD, cells, summarize, verdict
-
 BANNER = "Research software on simulated patients. Not a medical device, not for care."
-ALT = (
-    "Example stays over time with their levels, level against hourly reward with the rare region "
-    "shaded, histograms of reward and length of stay"
-)
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2127; --muted: #56616b; --paper: #ffffff;
   --line: #d9dee3; --soft: #f3f5f7; --good: #14602f; --bad: #a3261f; --warn: #fff4d6; }
@@ -43,6 +39,96 @@ code { font-size: .88em; overflow-wrap: anywhere; }
   table { font-size: .74rem; }
   .bar { display: none; } img { width: 52rem; max-width: none; } }
 """
+
+
+@dataclass(frozen=True)
+class Caption:
+    """Where a picture stands and what is to be seen."""
+
+    chapter: str
+    heading: str
+    words: str = ""
+
+
+CAPTIONS = {
+    "exploitation": Caption(
+        "truth",
+        "What the twin promises, what the truth keeps",
+        "Differences to the clinicians from the same starts. An arrow to the left is a gain that "
+        "exists in the model alone: the longer it is, the more a policy has exploited the model.",
+    ),
+    "cohorts": Caption(
+        "truth",
+        "All cohorts: reward and safety against the clinicians",
+        "Every mark is a cohort with its own patients, clinicians and models. What counts is "
+        "whether the marks stay on one side, not how one of them fell.",
+    ),
+    "levels": Caption(
+        "truth",
+        "One level held for six hours: true, and as models believe",
+        "If records hold low support for recovered hearts alone, models take it for a remedy. "
+        "Where models rise and the truth falls, learning without a guardian is led astray.",
+    ),
+    "ranks": Caption(
+        "evidence",
+        "Who is best? Ask the twin, ask the truth",
+        "Learned methods by reward in test patients and in two twins. Lines that cross are "
+        "methods that a model puts in the wrong order.",
+    ),
+    "records alone": Caption(
+        "evidence",
+        "Estimates from records alone, beside the truth",
+        "Gray: so few patients followed the policy that the estimate is called uninformative.",
+    ),
+    "regret": Caption(
+        "evidence",
+        "What a choice without the truth costs",
+        "Bold: the rule that is the default.",
+    ),
+    "subgroups": Caption("evidence", "Who is helped, who is harmed"),
+    "elsewhere": Caption(
+        "evidence",
+        "Trained here, judged elsewhere",
+        "Where reward falls and the guardian's share does not rise, nobody is warned.",
+    ),
+    "scores": Caption("scores", "Scores of all episodes", "Every seed and episode of a judge."),
+    "mix": Caption("scores", "Levels chosen", "What each method sets, all hours of all episodes."),
+    "rollouts reward": Caption(
+        "bedside",
+        "Six hours from the same start: high and low reward",
+        "Every method begins in the same recorded hour and meets the same chance.",
+    ),
+    "rollouts ws": Caption("bedside", "Six hours from the same start: high and low weaning score"),
+    "rollouts acp": Caption("bedside", "Six hours from the same start: large and small jumps"),
+    "agreement": Caption(
+        "bedside",
+        "Would the policy have done as the clinicians did?",
+        "Rows are what was recorded, columns what the policy would have set in the same hour.",
+    ),
+    "weaning": Caption(
+        "bedside", "How teams weaned", "Days of the records on which the level fell most."
+    ),
+    "sensitivity": Caption(
+        "learning",
+        "Sensitivity to τ, λ, λ₁ and λ₂",
+        "One number changed at a time, trained and judged anew.",
+    ),
+    "curves": Caption(
+        "learning", "How training went", "Epochs are the same number of updates each."
+    ),
+    "training mix": Caption("learning", "Levels set in imagination while training"),
+    "examples": Caption("twin", "Forecasts where the level changes"),
+    "growth": Caption("twin", "Error over the hours ahead", "Under the recorded levels."),
+    "calibration": Caption("twin", "What bands claim and what they cover"),
+    "rewards": Caption("twin", "Forecast against recorded reward"),
+    "horizons": Caption(
+        "twin",
+        "The clinicians' decisions in the twin and in the records",
+        "The same recorded levels; what differs is the twin's error alone.",
+    ),
+    "shifts": Caption("guardian", "What the guardians notice, by the size of a shift"),
+    "records": Caption("records", "The recorded hours", "Shaded: little support and a poor hour."),
+}
 
 
 @dataclass(frozen=True)
@@ -84,23 +170,6 @@ def _section(section: Section) -> str:
     return f"<section{anchor}><h2>{_text(section.title)}</h2>\n{section.body}</section>"
 
 
-def cohort_section(rows: Sequence[Row], overview: bytes, card: str) -> Section:
-    """The patients: a picture, the calibration, the card."""
-    outside = [row for row in rows if row.bar is not None and not row.within]
-    names = "; ".join(f"{row.group}, {row.what}" for row in outside[:6])
-    more = f" and {len(outside) - 6} more, marked below" if len(outside) > 6 else ""
-    misses = f" Not within: {names}{more}." if outside else ""
-    image = base64.b64encode(overview).decode()
-    return Section(
-        "The patients",
-        f'<div class="wide"><img alt="{ALT}" src="data:image/png;base64,{image}"></div>\n'
-        f"<h3>Ours beside the real cohort</h3>\n<p>{summarize(rows)}.{_text(misses)} "
-        f'<span class="muted">Published: {SOURCE}. A difference is counted in the unit of its bar; '
-        f"numbers without a bar are shown for comparison.</span></p>\n{_calibration(rows)}\n"
-        f"<details><summary>Dataset card</summary>\n{render_markdown(card)}</details>",
-    )
-
-
 def provenance_section(about: Mapping[str, Any]) -> Section:
     """How the results came about."""
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
@@ -118,21 +187,37 @@ def provenance_section(about: Mapping[str, Any]) -> Section:
     return Section("How this came about", f"<table>{''.join(lines)}</table>")
 
 
-def _calibration(rows: Sequence[Row]) -> str:
-    kinds = ("", ' class="number"', ' class="number"', ' class="number"', ' class="bar number"', "")
-    head = "".join(f"<th{kind}>{word}</th>" for kind, word in zip(kinds, HEAD, strict=True))
-    lines = []
-    for group, members in groupby(rows, lambda row: row.group):
-        lines.append(f'<tr class="group"><th colspan="6">{_text(group.capitalize())}</th></tr>')
-        for row in members:
-            name = row.what + (f" [{row.unit}]" if row.unit else "")
-            words = (name, *cells(row)[1:-1])
-            line = "".join(f"<td{k}>{_text(w)}</td>" for k, w in zip(kinds, words, strict=False))
-            kind = {"no data": "none"}.get(verdict(row), verdict(row))
-            lines.append(f'<tr>{line}<td class="{kind}">{verdict(row)}</td></tr>')
-    body = "\n".join(lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="wide">{table}</div>'
+def chapter_of(name: str) -> str:
+    """Where a picture stands; unknown ones stand at the end."""
+    caption = CAPTIONS.get(name.partition(",")[0])
+    return "more" if caption is None else caption.chapter
+
+
+def show(pictures: Mapping[str, bytes], chapter: str) -> str:
+    """The pictures of a chapter as HTML, in the order of `CAPTIONS`."""
+    order = list(CAPTIONS)
+    own = [name for name in pictures if chapter_of(name) == chapter]
+    own.sort(key=lambda x: order.index(x.partition(",")[0]) if chapter != "more" else 0)
+    return "\n".join(_figure(name, pictures[name]) for name in own)
+
+
+def _figure(name: str, png: bytes) -> str:
+    base, _, rest = name.partition(",")
+    caption = CAPTIONS.get(base, Caption("more", name.capitalize()))
+    title = _text(f"{caption.heading} ({rest.strip()})" if rest else caption.heading)
+    words = f"<figcaption>{_text(caption.words)}</figcaption>" if caption.words else ""
+    return f"<figure><h3>{title}</h3>{picture(png, title)}{words}</figure>"
+
+
+def picture(png: bytes, alt: str) -> str:
+    """A picture inside the page, which scrolls sideways where the screen is narrow."""
+    image = base64.b64encode(png).decode()
+    return f'<div class="wide"><img alt="{alt}" src="data:image/png;base64,{image}"></div>'
+
+
+def source_of(path: str) -> str:
+    """Which file holds the numbers of a table."""
+    return f'<p class="muted">Numbers: <code>{_text(path)}.csv</code></p>\n'
 
 
 def render_markdown(text: str) -> str:

@@ -5,7 +5,10 @@ twin. Scales agree by construction, patients do not: the numbers show what was c
 ours should equal.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
+
+from stepdown.evaluation.compare import Metric
 
 CAVEAT = (
     "The paper's numbers come from other patients (379 real stays), another twin and actions "
@@ -84,16 +87,26 @@ WINDOWS: dict[str, Metrics] = {  # as benchmarks name them: length of the window
     "120 min at 600 s": {"mse_z": (0.159, 0.006), "mse_map": (3.356, 0.226)},
 }
 
-# What the text claims, what the paper's own tables give for the same margin, and which of our
-# numbers to hold beside it: data set, metric, whether more is better.
-CLAIMS: tuple[tuple[str, str, str, tuple[str, Any, bool]], ...] = (
-    ("Recorded: reward", "+28 %", "+29.6 % (SVR)", ("recorded", "reward", True)),
-    ("Recorded: ACP, levels", "−73 %", "−73.5 % (BC)", ("recorded", "acp", False)),
-    ("Recorded: weaning score", "–", "−49.9 % (BC)", ("recorded", "ws_gradient", True)),
-    ("Recorded: share of unsafe hours", "–", "–", ("recorded", "unsafe_hours", False)),
-    ("Noiseless: reward", "+14.9 %", "+10.5 % (MBPO)", ("noiseless", "reward", True)),
-    ("Noiseless: ACP, levels", "−82.6 %", "−85.1 % (MOPO)", ("noiseless", "acp", False)),
-    ("Noiseless: weaning score", "2.9 times", "+0.061 (MOPO)", ("noiseless", "ws_gradient", True)),
-    ("Noiseless: share of unsafe hours", "–", "–", ("noiseless", "unsafe_hours", False)),
-    ("Reward lost to noise", "0.08 %", "0.08 %", ("noisy", "drop", False)),
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says of CORMPO's margin, and which of our numbers to hold beside it."""
+
+    words: str
+    text: str  # as the text claims it
+    tables: str  # as its own tables give it
+    data: str
+    metric: Metric | Literal["drop"]
+
+
+CLAIMS = (
+    Claim("Recorded: reward", "+28 %", "+29.6 % (SVR)", "recorded", "reward"),
+    Claim("Recorded: ACP, levels", "−73 %", "−73.5 % (BC)", "recorded", "acp"),
+    Claim("Recorded: weaning score", "–", "−49.9 % (BC)", "recorded", "ws_gradient"),
+    Claim("Recorded: share of unsafe hours", "–", "–", "recorded", "unsafe_hours"),
+    Claim("Noiseless: reward", "+14.9 %", "+10.5 % (MBPO)", "noiseless", "reward"),
+    Claim("Noiseless: ACP, levels", "−82.6 %", "−85.1 % (MOPO)", "noiseless", "acp"),
+    Claim("Noiseless: weaning score", "2.9 times", "+0.061 (MOPO)", "noiseless", "ws_gradient"),
+    Claim("Noiseless: share of unsafe hours", "–", "–", "noiseless", "unsafe_hours"),
+    Claim("Reward lost to noise", "0.08 %", "0.08 %", "noisy", "drop"),
 )

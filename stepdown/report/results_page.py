@@ -9,50 +9,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepdown.report.across_cohorts import (
-    COLUMNS,
-    across_grid,
+from stepdown.evaluation.compare import COLUMNS
+from stepdown.report.comparison import (
+    Comparison,
     across_rows,
+    drop_rows,
+    judges_of,
+    penalty_rows,
     same_question,
-    say_across,
+    time_rows,
 )
-from stepdown.report.claim_tables import (
+from stepdown.report.comparison_tables import (
+    Trials,
+    across_grid,
+    changes_grid,
+    claims_grid,
+    cohorts_grid,
+    drop_grid,
+    heading,
+    penalty_grid,
+    safety_grid,
+    search_grid,
+    time_grid,
+)
+from stepdown.report.evidence import Findings
+from stepdown.report.evidence_tables import evidence_files, evidence_section, first_screen
+from stepdown.report.grids import Grid, to_csv, to_html, to_markdown
+from stepdown.report.labels import DATA, METRICS, OURS, SETTINGS, metrics_of
+from stepdown.report.model_tables import (
     Summaries,
     Windows,
-    claims_grid,
-    drop_grid,
     settings_grid,
     settings_rows,
-    time_grid,
     twin_grid,
     twin_rows,
 )
-from stepdown.report.comparison import (
-    DATA,
-    JUDGES,
-    OURS,
-    SETTINGS,
-    Comparison,
-    drop_rows,
-    penalty_rows,
-    time_rows,
-    to_csv,
+from stepdown.report.page import (
+    BANNER,
+    Section,
+    make_page,
+    provenance_section,
+    show,
+    source_of,
 )
-from stepdown.report.comparison_cells import heading
-from stepdown.report.comparison_tables import (
-    cohorts_grid,
-    penalty_grid,
-    safety_grid,
-    weaning_grid,
-)
-from stepdown.report.evidence_parts import Findings
-from stepdown.report.evidence_section import evidence_files, evidence_section, first_screen
-from stepdown.report.grids import Grid, to_html, to_markdown
-from stepdown.report.page import BANNER, Section, make_page, provenance_section
 from stepdown.report.paper_numbers import CAVEAT
-from stepdown.report.pictures import show
-from stepdown.report.search_table import Trials, search_grid
-from stepdown.report.summary import lead_of, say_comparisons, summary_html
+from stepdown.report.summary import lead_of, say_across, say_comparisons, summary_html
 
 STYLE = """
 body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
@@ -85,14 +86,7 @@ h3 { margin: 1.6rem 0 .3rem; }
   .names th[scope=row] { max-width: 7.5rem; } }
 """
 DEFINITIONS = {
-    "Reward": "sum over six hours of the paper's hourly score of MAP, heart rate and pulsatility, "
-    "normalized with its constants: 3.84 at best, −12 at worst. Hours after death count −2.",
-    "Unsafe hours": "share of the hours after a decision with MAP of 60 mmHg or less, heart rate "
-    "of 50/min or less, or pulsatility of 10 mmHg or less at any sample, or after death.",
-    "ACP": "action change penalty: levels moved by jumps of more than two levels, summed over "
-    "six decisions.",
-    "Weaning score (WS)": "mean over decisions in stable hours: +1 or +2 for a drop of one or two "
-    "levels, −1 for any rise, 0 otherwise.",
+    **dict(METRICS[name].definition for x in ("safety", "changes") for name in metrics_of(x)),
     "Twin": "a learned model of the next hour, fitted on train patients. It judges from the same "
     "starts as the truth, with the same luck for every method.",
     "Test and fresh patients": "the simulator itself: patients of the same cohort that nothing was "
@@ -115,7 +109,7 @@ class Results:
     about: Mapping[str, Any]  # artifacts.provenance, with a seed
     twins: Summaries = field(default_factory=dict)
     windows: Windows = field(default_factory=dict)
-    pictures: Mapping[str, bytes] = field(default_factory=dict)  # PNG by name, see pictures.py
+    pictures: Mapping[str, bytes] = field(default_factory=dict)  # PNG by name, see page.CAPTIONS
     sections: Sequence[Section] = ()  # more chapters, before the definitions
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds
     banner: str = BANNER
@@ -156,15 +150,15 @@ def make_tables(results: Results) -> dict[str, bytes]:
         made[f"{path}.md"] = "\n".join(to_markdown(grid) for grid in grids).encode()
 
     for one in results.comparisons:
-        add(results.place(one), to_csv(one.rows), safety_grid(one), weaning_grid(one))
+        add(results.place(one), to_csv(one.rows), safety_grid(one), changes_grid(one))
     if grids := _cohorts(results):
-        add("tables/cohorts", to_csv(across_rows(results.comparisons), COLUMNS), *grids)
+        add("tables/cohorts", to_csv(across_rows(results.comparisons)), *grids)
     recorded = _recorded(results)
     if recorded is not None:
         add("tables/penalty", to_csv(penalty_rows(recorded)), penalty_grid(recorded))
     for pair in results.pairs:
         path = results.place(pair[1]).replace("noisy", "drop")
-        add(path, to_csv(drop_rows(*pair)), drop_grid(*pair))
+        add(path, to_csv(drop_rows(*pair), COLUMNS), drop_grid(*pair))
     for name, rows, grid in (
         ("time", time_rows(results.comparisons), lambda: time_grid(results.comparisons)),
         ("twin", twin_rows(results.twins), lambda: twin_grid(results.twins)),
@@ -172,7 +166,7 @@ def make_tables(results: Results) -> dict[str, bytes]:
         ("search", results.searches, lambda: search_grid(results.searches)),
     ):
         if rows:
-            add(f"tables/{name}", to_csv(rows, list(rows[0])), grid())
+            add(f"tables/{name}", to_csv(rows), grid())
     return made | evidence_files(results.evidence)
 
 
@@ -231,26 +225,26 @@ def _comparison(results: Results) -> str:
         parts.append(f"<details><summary>{title}</summary>\n{_tables(results, one)}</details>")
     parts += [to_html(grid) for grid in _cohorts(results)]
     if len(parts) > len(results.comparisons):
-        parts.append(_source("tables/cohorts"))
+        parts.append(source_of("tables/cohorts"))
     for pair in results.pairs:
         path = results.place(pair[1]).replace("noisy", "drop")
-        parts.append(to_html(drop_grid(*pair)) + _source(path))
+        parts.append(to_html(drop_grid(*pair)) + source_of(path))
     recorded = _recorded(results)
     if recorded is not None:
-        parts.append(to_html(penalty_grid(recorded)) + _source("tables/penalty"))
+        parts.append(to_html(penalty_grid(recorded)) + source_of("tables/penalty"))
     return "\n".join(parts)
 
 
 def _cohorts(results: Results) -> list[Grid]:
     """All cohorts together, then one by one, before every judge but the twin; one has none."""
     cohorts = same_question(results.comparisons)
-    judges = [x for x in JUDGES if any(x in one.judged for one in cohorts)]
+    judges = judges_of(cohorts)
     kinds = (across_grid, cohorts_grid) if len(cohorts) > 1 else ()
     return [make(cohorts, judge) for make in kinds for judge in judges[1:] or judges]
 
 
 def _tables(results: Results, one: Comparison) -> str:
-    return to_html(safety_grid(one)) + to_html(weaning_grid(one)) + _source(results.place(one))
+    return to_html(safety_grid(one)) + to_html(changes_grid(one)) + source_of(results.place(one))
 
 
 def _recorded(results: Results) -> Comparison | None:
@@ -261,23 +255,19 @@ def _recorded(results: Results) -> Comparison | None:
 
 def _learning(results: Results) -> str:
     timed = [x for x in results.comparisons if x.seconds]
-    table = to_html(time_grid(timed)) + _source("tables/time") if timed else ""
+    table = to_html(time_grid(timed)) + source_of("tables/time") if timed else ""
     if results.searches:
-        table += to_html(search_grid(results.searches)) + _source("tables/search")
+        table += to_html(search_grid(results.searches)) + source_of("tables/search")
     return show(results.pictures, "learning") + table
 
 
 def _twin(results: Results) -> str:
     parts = []
     if results.twins:
-        parts.append(to_html(twin_grid(results.twins)) + _source("tables/twin"))
+        parts.append(to_html(twin_grid(results.twins)) + source_of("tables/twin"))
     if results.windows:
-        parts.append(to_html(settings_grid(results.windows)) + _source("tables/settings"))
+        parts.append(to_html(settings_grid(results.windows)) + source_of("tables/settings"))
     return "\n".join([*parts, show(results.pictures, "twin")])
-
-
-def _source(path: str) -> str:
-    return f'<p class="muted">Numbers: <code>{html.escape(path)}.csv</code></p>\n'
 
 
 def _definitions() -> str:

@@ -11,24 +11,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepdown.evaluation.compare import OTHERS, Metric, difference, estimate, resample, values_of
+from stepdown.evaluation.across import over_cohorts
+from stepdown.evaluation.compare import (
+    OTHERS,
+    Metric,
+    difference,
+    estimate,
+    resample,
+    values_of,
+    verdicts,
+)
 from stepdown.evaluation.judging import Judged
 from stepdown.report.comparison import (
+    Comparison,
+    Margin,
+    judges_of,
+    margin_of,
+    mean_of,
+    same_question,
+)
+from stepdown.report.grids import signed, span
+from stepdown.report.labels import (
     BASELINES,
     JUDGES,
     LEARNED,
+    METRICS,
     OURS,
     PARTS,
-    SIGNS,
-    WORDS,
-    Comparison,
+    TOLD,
     name_of,
-    say_against,
-    say_agreement,
 )
-from stepdown.report.grids import signed, span
-
-IN = {"twin": "in the twin", "patients": "in true test patients", "fresh": "in fresh patients"}
 
 
 @dataclass(frozen=True)
@@ -36,47 +48,28 @@ class Verdict:
     """CORMPO minus the baseline with the best reward before one judge."""
 
     judge: str
-    best: str  # known only afterwards
-    reward: dict[str, float]  # mean, sd, low, high
-    percent: float | None  # of the baseline's reward, unless that is about zero
-    above: int  # seeds in which CORMPO is ahead
-    seeds: int
-    others: dict[Metric, dict[str, float]]
+    reward: Margin
+    others: dict[Metric, Margin]  # to the same baseline
 
     @property
     def word(self) -> str:
         """Ahead, behind, or not to be told."""
-        return _word(self.reward)
+        return _word(self.reward.found)
 
 
 def find_verdicts(comparison: Comparison, baselines: Sequence[str] = BASELINES) -> list[Verdict]:
     """One verdict for every judge that has seen CORMPO and a baseline."""
-    return [
-        one
-        for judge in comparison.judges
-        if (one := _verdict(comparison, judge, baselines)) is not None
-    ]
-
-
-def _verdict(comparison: Comparison, judge: str, baselines: Sequence[str]) -> Verdict | None:
-    judged = comparison.before(judge)
-    known = [x for x in baselines if x in judged]
-    if OURS not in judged or not known:
-        return None
-    best = max(known, key=lambda x: values_of(judged[x], "reward").mean())
-    weights, theirs = resample(judged[best].row), values_of(judged[best], "reward")
-    apart, whole = difference(values_of(judged[OURS], "reward"), theirs), estimate(theirs, weights)
-    found = estimate(apart, weights)
-    off_zero = whole["low"] * whole["high"] > 0  # a share of almost nothing says nothing
-    others: dict[Metric, dict[str, float]] = {
-        metric: estimate(
-            difference(values_of(judged[OURS], metric), values_of(judged[best], metric)), weights
-        )
-        for metric in OTHERS
-    }
-    percent = 100 * found["mean"] / abs(whole["mean"]) if off_zero else None
-    above = int((apart.mean(1) > 0).sum())
-    return Verdict(judge, best, found, percent, above, len(apart), others)
+    found = []
+    for judge in comparison.judges:
+        reward = margin_of(comparison, judge, "reward", baselines)
+        if reward is not None:
+            others: dict[Metric, Margin] = {
+                metric: one
+                for metric in OTHERS
+                if (one := margin_of(comparison, judge, metric, [reward.best]))
+            }
+            found.append(Verdict(judge, reward, others))
+    return found
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -85,7 +78,7 @@ def headline(comparison: Comparison) -> list[str]:
     for words, baselines in (("best baseline", BASELINES), ("best method without density", PARTS)):
         places: dict[str, list[str]] = {}
         for one in find_verdicts(comparison, baselines):
-            places.setdefault(one.word, []).append(IN[one.judge])
+            places.setdefault(one.word, []).append(JUDGES[one.judge].place)
         parts = [f"{word} the {words} {' and '.join(where)}" for word, where in places.items()]
         if parts:
             said.append(f"CORMPO is {'; '.join(parts)}.")
@@ -105,12 +98,12 @@ def say_ranking(comparison: Comparison) -> list[str]:
         best = (
             f"both put {names[truth]} first"
             if first["twin"] == first[truth]
-            else f"the twin puts {names['twin']} first, the {WORDS[truth]} {names[truth]}"
+            else f"the twin puts {names['twin']} first, the {JUDGES[truth].full} {names[truth]}"
         )
         word = "agree" if same else "disagree"
         said[same].append(
-            f"Twin and {WORDS[truth]} {word} on the ranking: {best}; {wrong} of {pairs} pairs of "
-            "methods are clearly the other way round."
+            f"Twin and {JUDGES[truth].full} {word} on the ranking: {best}; {wrong} of {pairs} "
+            "pairs of methods are clearly the other way round."
         )
     return [*said[False], *said[True]]
 
@@ -177,29 +170,26 @@ def summary_html(
     )
 
 
-def summary_text(comparison: Comparison) -> str:
-    """The same for a terminal."""
-    sentences = [x for y in comparison.judges for x in say_against(comparison, y, BASELINES)[:1]]
-    said = [*say_ranking(comparison), *headline(comparison)]
-    return "\n".join([*said, *sentences, *say_agreement(comparison)]) + "\n"
-
-
 def _card(one: Verdict) -> str:
-    percent = "" if one.percent is None else f" ({signed(one.percent, 0)} %)"
+    reward, seeds = one.reward, len(one.reward.per_seed)
+    percent = "" if reward.percent is None else f" ({signed(reward.percent, 0)} %)"
     kind = {"ahead of": "good", "behind": "bad"}.get(one.word, "")
-    others = "".join(f"<li>{html.escape(_line(*x))}</li>" for x in one.others.items())
-    seeds = f"ahead with {one.above} of {one.seeds} seeds" if one.seeds > 1 else "one seed"
-    best = f"against {name_of(one.best)}, the best baseline here (known only afterwards); {seeds}"
+    others = "".join(f"<li>{html.escape(_line(x, y.found))}</li>" for x, y in one.others.items())
+    above = int((reward.per_seed > 0).sum())
+    ahead = f"ahead with {above} of {seeds} seeds" if seeds > 1 else "one seed"
+    best = (
+        f"against {name_of(reward.best)}, the best baseline here (known only afterwards); {ahead}"
+    )
     return (
-        f'<div class="card {kind}"><h3>{html.escape(IN[one.judge].capitalize())}</h3>'
-        f'<p><span class="big">{signed(one.reward["mean"])}</span> reward{percent} '
-        f"{_span(one.reward)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
+        f'<div class="card {kind}"><h3>{html.escape(JUDGES[one.judge].place.capitalize())}</h3>'
+        f'<p><span class="big">{signed(reward.found["mean"])}</span> reward{percent} '
+        f"{_span(reward.found)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
     )
 
 
 def _line(metric: Metric, found: dict[str, float]) -> str:
     """A difference with its interval; better or worse only where it is clear."""
-    better = {"ahead of": 1.0, "behind": -1.0}.get(_word(found), 0.0) * SIGNS[metric]
+    better = {"ahead of": 1.0, "behind": -1.0}.get(_word(found), 0.0) * METRICS[metric].sign
     same, word = "≈ " if better == 0 else "", {1.0: ", better", -1.0: ", worse"}.get(better, "")
     return f"{OTHERS[metric]}: {same}{signed(found['mean'], 3)} {_span(found, 3)}{word}"
 
@@ -230,10 +220,54 @@ def lead_of(comparison: Comparison) -> str:
     seeds, episodes = one.level.shape[:2]
     patients = {x: len(set(next(iter(y.values())).row.tolist()))
                 for x, y in comparison.judged.items()}  # fmt: skip
-    where = ["in the twin" if x == "twin" else f"in {patients[x]:,} {JUDGES[x]}"
+    where = ["in the twin" if x == "twin" else f"in {patients[x]:,} {JUDGES[x].words}"
              for x in comparison.judges]  # fmt: skip
     count = "1 method" if len(learned) == 1 else f"{len(learned)} methods"
     return (
         f"{count}, {'one seed' if seeds == 1 else f'{seeds} seeds'} each, judged "
         f"over {episodes:,} paired episodes of six hours: {', '.join(where)}."
     )
+
+
+def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
+    """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
+    named = {name_of(x): one for x, one in comparison.before(judge).items()}
+    return verdicts({JUDGES[judge].full: named}, name_of(OURS), [name_of(x) for x in baselines])
+
+
+def say_agreement(comparison: Comparison) -> list[str]:
+    """Whether the twin ranks the learned methods as the truth does, a sentence for each truth."""
+    first, *truths = comparison.judges
+    if first != "twin" or len(comparison.methods(LEARNED)) < 2:
+        return []
+    said = []
+    for truth in truths:
+        judged = {
+            JUDGES[judge].full: {name_of(x): one for x, one in comparison.before(judge).items()}
+            for judge in (first, truth)
+        }
+        names = [name_of(x) for x in LEARNED if x != OURS]
+        said.append(verdicts(judged, name_of(OURS), names)[-1])
+    return said
+
+
+def say_across(comparisons: Sequence[Comparison]) -> list[str]:
+    """CORMPO against what it adds density to, over all cohorts; nothing for a single cohort."""
+    asked = same_question(comparisons)
+    if len(asked) < 2:
+        return []
+    judge, said = judges_of(asked)[-1], []
+    for method in TOLD:
+        pairs = []
+        for metric in ("reward", "unsafe_hours"):
+            shown, minus = METRICS[metric], f"{metric}_minus_{OURS}"
+            found = over_cohorts([-shown.scale * mean_of(x, judge, method, minus) for x in asked])
+            if found["cohorts"] > 1:
+                between = span(found["low"], found["high"], shown.digits)
+                pairs.append(f"{signed(found['mean'], shown.digits)} {between}")
+        if len(pairs) == 2:
+            said.append(
+                f"Over {len(asked)} cohorts, CORMPO minus {name_of(method)} in "
+                f"{JUDGES[judge].full}: reward {pairs[0]}, unsafe hours {pairs[1]} points."
+            )
+    return said

@@ -1,89 +1,101 @@
-"""Figures of a twin: forecasts at changes of level, growing errors, honesty of the bands.
+"""Figures of a twin: forecasts at changes of level, growing errors, honest bands, its rewards.
 
 Models differ in line style and marker as well as in color (Okabe and Ito's palette), so that no
 panel needs color to be understood. Recorded values are black, the main twin is blue with its
 bands; every axis names its unit.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import matplotlib
-
-matplotlib.use("Agg")
+from collections.abc import Mapping, Sequence
 
 import equinox as eqx
 import jax
 import jax.random as jr
-import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from stepdown.evaluation.calibration import inside, pit_values
+from stepdown.evaluation.compare import estimate, resample
 from stepdown.evaluation.forecast import Forecaster, ForecastScores, changed_before
 from stepdown.evaluation.horizon import SHOWN, ErrorGrowth, summarize_growth
 from stepdown.handover import Transitions, require_role
-from stepdown.report.figures import INK, LEVEL_COLOR, LIMIT, MUTED, STYLE
-from stepdown.signals import FLOW, HIGHEST, LEVEL, LOWEST, MAP, PULSATILITY, SIGNALS
+from stepdown.report.figures import (
+    DASHES,
+    GRID,
+    INK,
+    LEVEL_COLOR,
+    LIMIT,
+    MUTED,
+    name_levels,
+    to_png,
+)
+from stepdown.report.grids import minus
+from stepdown.report.labels import (
+    BLUE,
+    GRAY,
+    GREEN,
+    METRICS,
+    OCHRE,
+    ORANGE,
+    PINK,
+    SKY,
+    SOURCES,
+    TWIN,
+    Look,
+)
+from stepdown.signals import FLOW, LEVEL, MAP, PULSATILITY, SIGNALS
 
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5f6b76")
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)), (0, (3, 1)), "-.")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LOOKS = (
+    Look(BLUE, "-", "o"),
+    Look(ORANGE, (0, (5, 2)), "s"),
+    Look(GREEN, (0, (1, 1.5)), "^"),
+    Look(PINK, (0, (5, 1.5, 1, 1.5)), "D"),
+    Look(OCHRE, (0, (8, 2)), "v"),
+    Look(SKY, (0, (3, 1)), "P"),
+    Look(GRAY, "-.", "X"),
+)
 DRAWN = (MAP, FLOW, PULSATILITY)
 WORDS = {MAP: "MAP, mmHg", FLOW: "Pump flow, L/min", PULSATILITY: "Pulsatility, mmHg"}
-GRID = {"color": "#e4e8eb", "linewidth": 0.6}
 NOMINAL = np.linspace(0.05, 0.95, 19)
 USUAL = 2  # levels; most changes are not larger
 DRAWS = 200  # behind a drawn band
 BINS = [i / 20 for i in range(21)]  # of the PIT
+HORIZONS = {
+    "reward": "Reward, sum over the hours",
+    "acp": METRICS["acp"].axis,
+    "ws_gradient": METRICS["ws_gradient"].axis,
+}
 
 
-class Style(NamedTuple):
-    """How a model is told from the others."""
+class Examples(eqx.Module):
+    """Test hours in which the level changes, and what models say about them."""
 
-    color: str
-    dash: Any
-    marker: str
-
-
-def styles(names: list[str]) -> dict[str, Style]:
-    """One style per model, in their order; from the eighth on they repeat."""
-    kinds = [Style(*kind) for kind in zip(COLORS, DASHES, MARKERS, strict=True)]
-    return {name: kinds[i % len(kinds)] for i, name in enumerate(names)}
+    state: Float[np.ndarray, "rows steps columns"]
+    level: Int[np.ndarray, " rows"]
+    next_state: Float[np.ndarray, "rows steps columns"]
+    centers: dict[str, Float[np.ndarray, "rows steps columns"]]
+    drawn: Float[np.ndarray, "rows draws steps columns"]  # by the first model
 
 
-def draw_examples(
-    models: Mapping[str, Forecaster], hours: Transitions, path: Path, number: int = 4
-) -> None:
-    """Test hours in which the level changed: the first model with its bands, the others as lines.
+def _looks(names: Sequence[str]) -> dict[str, Look]:
+    """One look per model, in their order; from the eighth on they repeat."""
+    return {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(names)}
 
-    Bands and median of the first model come from its draws; the others show their centers.
-    """
+
+def forecast_examples(
+    models: Mapping[str, Forecaster], hours: Transitions, number: int = 4
+) -> Examples:
+    """Forecasts of every model where the level changes, and draws of the first one."""
     require_role(hours, "test")
-    rows = pick_changes(hours, number)
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(3.4 * len(rows) + 1.2, 8.6), layout="constrained")
-        axes = figure.subplots(
-            len(DRAWN) + 1, len(rows), sharex=True, squeeze=False, height_ratios=(2, 2, 2, 1)
-        )
-        index = np.array(rows)
-        cut = hours.state[index], hours.level[index]
-        # compiled as a whole: operation by operation would take a minute
-        centers = {name: np.asarray(_centers(model, *cut)) for name, model in models.items()}
-        drawn = np.asarray(_draws(next(iter(models.values())), *cut))
-        for column, row in enumerate(rows):
-            window = jax.tree.map(lambda x, i=row: np.asarray(x[i]), hours)
-            lines = {name: center[column] for name, center in centers.items()}
-            _draw_window(axes[:, column], window, drawn[column], lines)
-        for axis, words in zip(axes[:, 0], [*WORDS.values(), "Level"], strict=True):
-            axis.set_ylabel(words)
-        figure.align_ylabels(axes[:, 0])
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5),
-                      frameon=False)  # fmt: skip
-        _save(figure, path)
+    rows = np.array(pick_changes(hours, number))
+    cut = hours.state[rows], hours.level[rows]
+    # compiled as a whole: operation by operation would take a minute
+    centers = {name: np.asarray(_centers(model, *cut)) for name, model in models.items()}
+    drawn = np.asarray(_draws(next(iter(models.values())), *cut))
+    state, level, next_state = (np.asarray(x) for x in (*cut, hours.next_state[rows]))
+    return Examples(state, level, next_state, centers, drawn)
 
 
 def pick_changes(hours: Transitions, number: int) -> list[int]:
@@ -114,20 +126,44 @@ def _centers(model: Forecaster, states, levels):
 
 @eqx.filter_jit
 def _draws(model: Forecaster, states, levels):
-    """Draws of every row (rows, draws, steps, 13)."""
+    """Draws of every row (rows, draws, steps, columns)."""
     keys = jr.split(jr.key(0), DRAWS)
     one = jax.vmap(lambda s, a, k: model(s, a, key=k), (None, None, 0))
     return jax.vmap(one, (0, 0, None))(states, levels, keys)
 
 
-def _draw_window(axes, row: Transitions, drawn: np.ndarray, lines: dict[str, np.ndarray]) -> None:
-    """One column: two hours of each signal; `drawn` belongs to the first of `lines`."""
-    steps = row.state.shape[0]
+def draw_examples(examples: Examples) -> bytes:
+    """The first model with its bands, the others as lines.
+
+    Bands and median of the first model come from its draws; the others show their centers.
+    """
+    count = len(examples.level)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(
+            len(DRAWN) + 1, count, sharex=True, squeeze=False, height_ratios=(2, 2, 2, 1)
+        )
+        for column in range(count):
+            _draw_window(axes[:, column], examples, column)
+        for axis, words in zip(axes[:, 0], [*WORDS.values(), "Level"], strict=True):
+            axis.set_ylabel(words)
+        figure.align_ylabels(axes[:, 0])
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5),
+                      frameon=False)  # fmt: skip
+
+    return to_png(draw, (3.4 * count + 1.2, 8.6))
+
+
+def _draw_window(axes: np.ndarray, examples: Examples, row: int) -> None:
+    """One column: two hours of each signal."""
+    state, level, drawn = examples.state[row], int(examples.level[row]), examples.drawn[row]
+    steps = len(state)
     minutes = 60.0 / steps * (np.arange(2 * steps) - steps + 0.5)
-    after, level, in_force = minutes[steps:], int(row.level), round(float(row.state[-1, LEVEL]))
-    truth = np.concatenate([row.state, row.next_state])
-    look = styles(list(lines))
-    name, *others = lines
+    after, in_force = minutes[steps:], round(float(state[-1, LEVEL]))
+    truth = np.concatenate([state, examples.next_state[row]])
+    look = _looks(list(examples.centers))
+    name, *others = examples.centers
     axes[0].set_title(f"P{in_force} to P{level}", fontweight="bold")
     for axis, column in zip(axes, DRAWN, strict=False):
         if np.isnan(drawn[..., column]).any():  # the record lacks the signal
@@ -140,7 +176,7 @@ def _draw_window(axes, row: Transitions, drawn: np.ndarray, lines: dict[str, np.
                   label=f"{name}, median")  # fmt: skip
         for other in others:
             kind = {"color": look[other].color, "ls": look[other].dash, "lw": 1.5}
-            axis.plot(after, lines[other][:, column], label=other, **kind)
+            axis.plot(after, examples.centers[other][row, :, column], label=other, **kind)
         axis.plot(minutes, truth[:, column], color=INK, lw=1.2, marker="o", ms=3.5,
                   label="recorded")  # fmt: skip
         axis.axvline(0, color=MUTED, lw=0.8)
@@ -152,26 +188,25 @@ def _draw_window(axes, row: Transitions, drawn: np.ndarray, lines: dict[str, np.
 def _draw_levels(axis: Axes, in_force: int, level: int) -> None:
     axis.step([-60, 0, 60], [in_force, level, level], where="post", color=LEVEL_COLOR, lw=1.6)
     axis.axvline(0, color=MUTED, lw=0.8)
-    axis.set_ylim(LOWEST - 0.5, HIGHEST + 0.5)
-    axis.set_yticks([2, 4, 6, 8], ["P2", "P4", "P6", "P8"])
+    name_levels(axis)
     axis.set_xlim(-60, 60)
     axis.set_xticks([-60, -30, 0, 30, 60])
     axis.set_xlabel("Minutes from the decision")
 
 
-def draw_growth(growths: Mapping[str, ErrorGrowth], path: Path) -> None:
+def draw_growth(growths: Mapping[str, ErrorGrowth]) -> bytes:
     """The paper's error accumulation: MAE per hour ahead, and whether the bands keep covering."""
-    look = styles(list(growths))
+    look = _looks(list(growths))
     found = {name: summarize_growth(growth) for name, growth in growths.items()}
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(11.5, 6.4), layout="constrained")
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots(2, len(SHOWN), sharex=True, height_ratios=(1.7, 1))
         for column, index in enumerate(SHOWN):
             signal = SIGNALS[index]
             for place, (name, one) in enumerate(found.items()):
                 _draw_growing(axes[:, column], one[signal.name], look[name], name, shade=place == 0)
             axes[0, column].set_title(f"{signal.label}, {signal.unit}")
-            axes[1, column].axhline(90, color=LIMIT, lw=1, ls=(0, (5, 3)))
+            axes[1, column].axhline(90, color=LIMIT, lw=1, ls=DASHES)
             axes[1, column].set_xlabel("Hours ahead")
         axes[0, 0].set_ylabel("Mean absolute error")
         axes[1, 0].set_ylabel("Within the 90 % band, %")
@@ -182,10 +217,11 @@ def draw_growth(growths: Mapping[str, ErrorGrowth], path: Path) -> None:
         )  # fmt: skip
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center",
                       ncols=6, frameon=False)  # fmt: skip
-        _save(figure, path)
+
+    return to_png(draw, (11.5, 6.4))
 
 
-def _draw_growing(axes, one: dict[str, list[float]], look: Style, name: str, *, shade: bool):
+def _draw_growing(axes, one: dict[str, list[float]], look: Look, name: str, *, shade: bool):
     ahead = np.arange(1, len(one["mae"]) + 1)
     mean, sd = np.array(one["mae"]), np.array(one["sd"])
     kind = {"color": look.color, "ls": look.dash, "marker": look.marker, "ms": 4.5, "lw": 1.6}
@@ -201,14 +237,12 @@ def _draw_growing(axes, one: dict[str, list[float]], look: Style, name: str, *, 
         axis.set_xticks(ahead)
 
 
-def draw_calibration(scores: Mapping[str, ForecastScores], path: Path) -> None:
+def draw_calibration(scores: Mapping[str, ForecastScores]) -> bytes:
     """Nominal against true coverage, all signals together, and the PIT of each model."""
-    look = styles(list(scores))
-    with plt.rc_context(STYLE):
-        columns = min(len(scores), 3)
-        rows = -(-len(scores) // columns)
-        figure = plt.figure(figsize=(5.4 + 2.6 * columns, max(4.8, 2.1 * rows)),
-                            layout="constrained")  # fmt: skip
+    look, columns = _looks(list(scores)), min(len(scores), 3)
+    rows = -(-len(scores) // columns)
+
+    def draw(figure: Figure) -> None:
         grid = figure.add_gridspec(1, 2, width_ratios=(5.0, 2.4 * columns))
         _draw_curve(figure.add_subplot(grid[0]), scores, look)
         cells = grid[1].subgridspec(rows, columns)
@@ -221,10 +255,11 @@ def draw_calibration(scores: Mapping[str, ForecastScores], path: Path) -> None:
                 axis.set_xlabel("PIT")
             if place % columns == 0:
                 axis.set_ylabel("Density")
-        _save(figure, path)
+
+    return to_png(draw, (5.4 + 2.6 * columns, max(4.8, 2.1 * rows)))
 
 
-def _draw_curve(axis: Axes, scores: Mapping[str, ForecastScores], look: dict[str, Style]) -> None:
+def _draw_curve(axis: Axes, scores: Mapping[str, ForecastScores], look: dict[str, Look]) -> None:
     axis.plot([0, 100], [0, 100], color=MUTED, lw=1, label="honest")
     for name, one in scores.items():
         used = list(one.scaler.present)
@@ -243,7 +278,7 @@ def _draw_curve(axis: Axes, scores: Mapping[str, ForecastScores], look: dict[str
     axis.legend(loc="upper left", frameon=False)
 
 
-def _draw_pit(axis: Axes, one: ForecastScores, look: Style, name: str) -> None:
+def _draw_pit(axis: Axes, one: ForecastScores, look: Look, name: str) -> None:
     used = list(one.scaler.present)
     low, high = np.asarray(one.low)[..., used], np.asarray(one.high)[..., used]
     values = pit_values(low, high, key=jr.key(0)).ravel()
@@ -253,9 +288,74 @@ def _draw_pit(axis: Axes, one: ForecastScores, look: Style, name: str) -> None:
     axis.set_title(name)
 
 
-def _save(figure: Figure, path: Path) -> None:
-    """Dates and versions stay out of the file: same twin, same bytes."""
-    try:
-        figure.savefig(path, dpi=110, metadata={"Software": None}, format="png")
-    finally:
-        plt.close(figure)
+def draw_predicted_rewards(
+    recorded: Float[np.ndarray, " n"], predicted: Float[np.ndarray, " n"]
+) -> bytes:
+    """Normalized rewards of recorded hours and of the twin's forecasts of the same (App. B)."""
+    bins = np.linspace(-2, 0.64, 34)
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
+        for values, words, color, filled in (
+            (recorded, "recorded", MUTED, True),
+            (predicted, "forecast by the twin", TWIN, False),
+        ):
+            share = np.full(len(values), 100 / len(values))
+            left.hist(np.clip(values, bins[0], bins[-1]), bins.tolist(), weights=share, color=color,
+                      histtype="stepfilled" if filled else "step", lw=1.8,
+                      alpha=0.45 if filled else 1,
+                      label=minus(f"{words}, mean {values.mean():.2f}"))  # fmt: skip
+        left.set_xlabel("Reward of an hour (at most 0.64)")
+        left.set_ylabel("% of hours")
+        left.legend(frameon=False, loc="upper left")
+        left.set_title("All test hours")
+        mesh = right.hist2d(recorded, predicted, [bins, bins], cmap="Blues", norm=LogNorm(0.5))
+        right.plot([-2, 0.64], [-2, 0.64], color=LIMIT, lw=1.2, ls=DASHES)
+        right.set_xlabel("Recorded reward")
+        right.set_ylabel("Forecast reward")
+        right.set_title("Hour by hour (dashed: equal)")
+        figure.colorbar(mesh[3], ax=right, label="Hours (log scale)")
+
+    return to_png(draw, (12.0, 4.6))
+
+
+def draw_horizons(
+    hours: Sequence[int],
+    found: Mapping[str, Mapping[str, Float[np.ndarray, "n horizons"]]],
+    row: Int[np.ndarray, " n"],
+) -> bytes:
+    """The clinicians' decisions, in the twin and in the records, by horizon (App. F).
+
+    `found` is by who ("records", "twin"), then by metric, one number per start and horizon.
+    """
+    weights = resample(row)
+    metrics = [x for x in HORIZONS if any(x in one for one in found.values())]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(1, len(metrics), squeeze=False)[0]
+        for axis, metric in zip(axes, metrics, strict=True):
+            for who, source in SOURCES.items():
+                if metric not in found.get(who, {}):
+                    continue
+                color = source.look.color
+                each = np.asarray(found[who][metric], float).T
+                one = [estimate(values[None], weights) for values in each]
+                low, mean, high = ([x[name] for x in one] for name in ("low", "mean", "high"))
+                axis.plot(
+                    hours,
+                    mean,
+                    color=color,
+                    ls=source.look.dash,
+                    marker=source.look.marker,
+                    label=source.words,
+                    ms=4 if who == "records" else 6.5,
+                    mfc="white" if who == "twin" else color,
+                )
+                axis.fill_between(hours, low, high, color=color, alpha=0.15, lw=0)
+            axis.set_title(HORIZONS[metric])
+            axis.set_xlabel("Horizon, hours")
+            axis.set_xticks(hours)
+            axis.grid(axis="y", **GRID)
+        axes[0].legend(frameon=False)
+
+    return to_png(draw, (13.0, 4.0))

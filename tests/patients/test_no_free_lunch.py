@@ -9,7 +9,7 @@ from stepdown.evaluation.in_patients import LookAhead, paired_difference, score_
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.policies.rules import RULES
-from stepdown.report.calibration import describe_cohort
+from stepdown.report.published_moments import describe_cohort
 from stepdown.signals import FLOW, MAP
 
 CONFIG = CohortConfig(patients=256)

@@ -5,7 +5,8 @@ import numpy as np
 
 from stepdown.evaluation.judging import Judged
 from stepdown.handover import Scores
-from stepdown.report.comparison import Comparison, Data, Setting
+from stepdown.report.comparison import Comparison
+from stepdown.report.labels import Data, Setting
 
 ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
 # Means of the two patients; all four draws of two patients are equally likely, so the interval of
@@ -52,3 +53,19 @@ def comparison(
         "bc": {"held_out": np.array([[2.0, 2.0], [1.0, np.nan], [0.5, np.nan]])},
     }
     return Comparison(cohort, data, setting, both, curves, {"mbpo": 10.0, "cormpo_kde": 24.0})
+
+
+KNOWN = {"guarded-7": (1.0, 0.5), "guarded-8": (2.0, 0.0), "hidden-7": (6.0, 1.0)}
+
+
+def together(cohort: str) -> Comparison:
+    """CORMPO and clinicians at 0, MBPO ahead by a number that differs between cohorts."""
+    gain, unsafe = KNOWN[cohort]
+    before = {
+        "cormpo_kde": judged([[0.0] * 4], ROW, unsafe=0.0),
+        "clinicians": judged([[0.0] * 4], ROW, unsafe=0.0),
+        "mbpo": judged([[gain] * 4], ROW, unsafe=unsafe),
+        "mbpo_shaped": judged([[0.5] * 4], ROW, unsafe=0.0),
+        "mbpo_twin": judged([[gain - 1.0] * 4], ROW, unsafe=0.0),
+    }
+    return Comparison(cohort, "recorded", "ours", {"twin": before, "fresh": before})

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepdown.report.comparison import Comparison
-from stepdown.report.evidence_parts import Findings
+from stepdown.report.evidence import Findings
 from tests.report.comparisons import comparison
 
 METHODS = ("bc", "mbpo", "cormpo_kde", "mbpo_shaped", "hold")

@@ -7,36 +7,44 @@ import math
 import numpy as np
 import pytest
 
-from stepdown.report.claim_tables import (
-    claims_grid,
-    drop_grid,
-    settings_grid,
-    settings_rows,
-    time_grid,
-    twin_grid,
-    twin_rows,
-)
+from stepdown.evaluation.across import student
+from stepdown.evaluation.compare import Row
 from stepdown.report.comparison import (
     Comparison,
+    across_rows,
     drop_rows,
     find,
-    name_of,
     penalty_rows,
-    say_against,
-    say_agreement,
+    same_question,
     time_rows,
-    to_csv,
 )
 from stepdown.report.comparison_tables import (
+    PRESET,
+    SEARCHED,
+    across_grid,
+    changes_grid,
+    claims_grid,
     cohorts_grid,
+    drop_grid,
     penalty_grid,
     safety_grid,
+    search_grid,
     short_grid,
-    weaning_grid,
+    time_grid,
 )
-from stepdown.report.grids import DASH, Cell, Grid, signed, to_html, to_markdown, to_text
+from stepdown.report.grids import DASH, Cell, Grid, signed, to_csv, to_markdown, to_text
+from stepdown.report.labels import (
+    BASELINES,
+    GROUPS,
+    LEARNED,
+    METHODS,
+    METRICS,
+    PARTS,
+    name_of,
+)
 from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
-from tests.report.comparisons import comparison, judged
+from stepdown.report.summary import say_across, say_against, say_agreement
+from tests.report.comparisons import KNOWN, comparison, judged, together
 
 
 def line(grid: Grid, name: str) -> list[Cell]:
@@ -88,7 +96,7 @@ def test_the_safety_table_shows_values_and_differences_side_by_side():
 
 
 def test_the_weaning_table_has_all_three_scores():
-    cells = line(weaning_grid(comparison()), "CORMPO (KDE)")
+    cells = line(changes_grid(comparison()), "CORMPO (KDE)")
     texts = [x.text for x in cells[1:4]]
     assert texts == ["3.00", "3.00", "0.018 ± 0.007"]
     assert [x.text for x in cells[4:]] == ["0.50 / 0.25 / 0.12"] * 2 + ["0.173 ± 0.007"]
@@ -175,22 +183,9 @@ def test_cohorts_are_compared_line_by_line():
     assert (same.text, same.strong) == ("0.00", False)
 
 
-def test_twins_and_windows_have_the_papers_numbers_beside_them():
-    seeds = [{"mae": 5.0, "mae_map": None}, {"mae": 7.0, "mae_map": None}]
-    rows = {x["metric"]: x for x in twin_rows({"tdt": seeds})}
-    assert (rows["mae"]["mean"], rows["mae"]["paper_mean"]) == (6.0, 5.41)
-    assert rows["mae"]["sd"] == pytest.approx(math.sqrt(2))
-    cells = line(twin_grid({"tdt": seeds}), "Transformer (the paper's)")
-    assert (cells[1].text, cells[1].note) == ("6.000 ± 1.414", "paper 5.41 ± 0.05")
-    assert cells[3].text == DASH
-    windows = {"60 min at 600 s": {"tdt": {"mse_z": [0.2], "mse_map": [20.0]}}}
-    assert settings_rows(windows)[0]["paper_mean"] == 0.124
-    assert settings_grid(windows).rows[0][1].text == "0.200"
-
-
 def test_the_papers_margins_follow_from_its_own_tables():
     """Its text says 28, 73, 14.9 and 82.6 %; see paper_numbers.CLAIMS."""
-    tables = {words: table for words, _, table, _ in CLAIMS}
+    tables = {claim.words: claim.tables for claim in CLAIMS}
 
     def percent(table, metric: str, other: str) -> float:
         ours, theirs = table["cormpo_kde"][metric][0], table[other][metric][0]
@@ -212,21 +207,98 @@ def test_the_papers_margins_follow_from_its_own_tables():
         assert 100 * (clean - rough) / clean == pytest.approx(DROP_PERCENT[method], abs=0.05)
 
 
-def test_grids_say_the_same_in_every_form():
-    rows = ((Cell("a|<b>"), Cell("−1", "≈ 0 [−1, +1]", strong=True)), (Cell("c"), Cell()))
-    grid = Grid("T", ("Name", "x"), rows, (("", 1), ("Over", 1)), {0: "First"}, "Why.")
-    assert "| a\\|<b> | **−1** (≈ 0 [−1, +1]) |" in to_markdown(grid)
-    assert "| Name | Over, x |" in to_markdown(grid)
-    assert "<strong>−1</strong><small>≈ 0 [−1, +1]</small>" in to_html(grid)
-    assert "a|&lt;b&gt;" in to_html(grid)
-    assert to_text(grid).splitlines()[-2:] == ["a|<b>  -1*", "c        -"]
-    with pytest.raises(ValueError, match="expected 2 columns"):
-        Grid("T", ("Name", "x"), ((Cell("a"),),))
-
-
 def test_unknown_judges_and_empty_comparisons_are_refused():
     with pytest.raises(ValueError, match="expected judges among twin"):
         Comparison("c", "recorded", "ours", {"oracle": {"bc": judged([[1, 1, 1, 1]])}})
     with pytest.raises(ValueError, match="at least one judge"):
         Comparison("c", "recorded", "ours", {})
     assert name_of("new method") == "New method"
+
+
+def test_methods_are_told_apart_without_color_and_stand_in_one_group():
+    looks = [(METHODS[x].look.dash, METHODS[x].look.marker) for x in LEARNED]
+    assert len(set(looks)) == len(looks)
+    assert LEARNED[:6] == (*BASELINES, "cormpo_flow", "cormpo_kde")
+    assert {x.group for x in METHODS.values()} == {*GROUPS, "constant"}
+    assert set(BASELINES).isdisjoint(PARTS)
+
+
+def test_metrics_are_defined_rounded_and_have_a_better_side():
+    assert {name: (x.sign, x.scale, x.digits) for name, x in METRICS.items()} == {
+        "reward": (1.0, 1.0, 2),
+        "acp": (-1.0, 1.0, 2),
+        "ws_gradient": (1.0, 1.0, 2),
+        "unsafe_hours": (-1.0, 100.0, 1),
+    }
+    assert METRICS["ws_gradient"].axis == "Weaning score (gradient)"
+    for metric in METRICS.values():
+        assert metric.definition[1].endswith(".")
+        assert (np.diff(metric.bins) > 0).all()
+
+
+# ── all cohorts together ─────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_are_means_over_cohorts_with_students_interval():
+    rows = across_rows([together(x) for x in KNOWN])
+    found = {
+        (x["cohorts"], x["metric"]): x
+        for x in rows
+        if x["method"] == "mbpo" and x["judge"] == "fresh"
+    }
+    whole = found["all", "reward_minus_cormpo_kde"]
+    half = student(2) * math.sqrt(7.0) / math.sqrt(3)  # sd of 1, 2 and 6 is the root of 7
+    assert (whole["number"], whole["mean"]) == (3, 3.0)
+    assert math.isclose(float(whole["high"]), 3.0 + half, rel_tol=1e-6)
+    assert found["guarded", "reward_minus_cormpo_kde"]["mean"] == 1.5
+    assert found["all", "unsafe_hours_minus_cormpo_kde"]["mean"] == 0.5
+
+
+def test_what_the_twin_taught_stands_beside_what_the_ensemble_did():
+    rows = across_rows([together(x) for x in KNOWN])
+    found = {(x["method"], x["metric"]): x["mean"] for x in rows
+             if (x["cohorts"], x["judge"]) == ("all", "fresh")}  # fmt: skip
+    assert found["mbpo_twin", "reward_minus_mbpo_shaped"] == 1.5  # 0, 1 and 5, minus 0.5
+    assert found["mbpo_twin", "reward_minus_clinicians"] == 2.0
+    assert ("mbpo", "reward_minus_mbpo_shaped") not in found
+
+
+def test_other_data_and_settings_do_not_count():
+    more = [comparison("noisy"), comparison(setting="paper")]
+    assert [x.cohort for x in same_question([together("guarded-7"), *more])] == ["guarded-7"]
+    assert say_across([together("guarded-7"), *more]) == []
+
+
+def test_sentences_say_the_difference_the_other_way_round():
+    said = say_across([together(x) for x in KNOWN])
+    assert said[0].startswith("Over 3 cohorts, CORMPO minus MBPO in fresh patients: reward −3.00 [")
+    assert "unsafe hours −50.0 [" in said[0]
+
+
+def test_the_table_has_a_column_for_every_preset():
+    grid = across_grid([together(x) for x in KNOWN], "fresh")
+    assert grid.head[2:5] == ("all", "guarded", "hidden")
+    (line,) = (x for x in grid.rows if x[0].text == "MBPO")
+    assert [cell.text for cell in line[2:5]] == ["+3.00", "+1.50", "+6.00"]
+
+
+# ── searches ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def trial(cohort: str, method: str, changes: str, score: float, chosen: str) -> Row:
+    values = (cohort, "recorded", "ours", method, changes, score, chosen)
+    return dict(zip(SEARCHED, values, strict=True))
+
+
+def test_the_best_trial_stands_with_its_lead():
+    trials = [
+        trial("guarded-7", "mbpo", PRESET, -0.5, "no"),
+        trial("guarded-7", "mbpo", "sac.discount 0.9", -0.25, "yes"),
+        trial("guarded-7", "cormpo_kde", PRESET, 0.1, "yes"),
+        trial("guarded-7", "cormpo_kde", "penalty_weight 0.02", 0.0, "no"),
+        trial("hidden-7", "mbpo", PRESET, 0.5, "yes"),
+    ]
+    lines = to_markdown(search_grid(trials)).splitlines()
+    assert lines[2] == "| Method | recorded, ours (guarded-7) | recorded, ours (hidden-7) |"
+    assert lines[4] == "| MBPO | sac.discount 0.9 (+0.25) | the preset |"
+    assert lines[5] == "| CORMPO (KDE) | the preset | – |"

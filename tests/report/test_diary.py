@@ -4,8 +4,8 @@ import json
 import struct
 from pathlib import Path
 
+from stepdown.export.tensorboard import crc32c
 from stepdown.report.diary import Diary, read_metrics
-from stepdown.report.tensorboard import crc32c
 
 SHARES = [0.0, 0.0, 0.25, 0.5, 0.25, 0.0, 0.0, 0.0]
 

@@ -1,35 +1,48 @@
 """The section on evidence beyond the twin: every number traced, disagreement said first."""
 
 import csv
+import importlib.util
 import io
 import math
+from pathlib import Path
 
 import pytest
 
 from stepdown.artifacts import provenance
+from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
+from stepdown.report.evidence import (
+    PLAIN,
+    agreement,
+    bound_rows,
+    gap_rows,
+    read_measured,
+    say_measured,
+    table_rows,
+)
 from stepdown.report.evidence_figures import draw_evidence
-from stepdown.report.evidence_parts import agreement, bound_rows, gap_rows, table_rows
-from stepdown.report.evidence_section import (
+from stepdown.report.evidence_tables import (
+    certificate_grid,
+    choice_grid,
     cohorts_grid,
     evidence_files,
     evidence_section,
     first_screen,
     named_pictures,
+    records_grid,
 )
-from stepdown.report.evidence_tables import certificate_grid, choice_grid, records_grid
-from stepdown.report.measured_regret import say_measured
 from stepdown.report.results_page import Results, make_tables, results_page
 from stepdown.report.summary import say_comparisons, say_ranking, summary_html
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison
 from tests.report.findings import findings, without_truth
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def pictures():
     both = [findings(), without_truth()]
-    folder = tmp_path_factory.mktemp("pictures")
-    return both, [draw_evidence(one, folder) for one in both]
+    return both, [draw_evidence(one) for one in both]
 
 
 def test_the_gap_is_twin_minus_truth_and_ranks_are_of_the_learned():
@@ -169,3 +182,25 @@ def test_the_page_holds_the_section_and_its_pictures(pictures):
     for path in make_tables(results):
         if path.startswith("tables/evidence") and path.endswith(".csv"):
             assert path in page, path
+
+
+def test_measured_regrets_are_those_of_the_kept_cohorts():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks/choosing_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    again = tables.measure(ROOT / "docs/results/choosing.jsonl")
+    kept = read_measured()
+    assert set(kept["rules"]) == set(CHOICE_RULES)
+    assert kept["cohorts"] == again["cohorts"]
+    assert "--tables docs/results/choosing.jsonl" in kept["about"]["command"]  # for anybody
+    for rule, found in again["rules"].items():
+        assert kept["rules"][rule] == pytest.approx(found)
+
+
+def test_the_measured_sentence_holds_both_rules_and_their_numbers():
+    said, rules = say_measured(), read_measured()["rules"]
+    assert DEFAULT_RULE in said
+    for rule in (DEFAULT_RULE, PLAIN):
+        assert f"lost {rules[rule]['mean']:.2f} [{rules[rule]['low']:.2f}" in said

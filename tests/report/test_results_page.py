@@ -6,27 +6,25 @@ import pytest
 
 from stepdown.artifacts import provenance
 from stepdown.report.comparison import Comparison
-from stepdown.report.page import Section, make_page
-from stepdown.report.pictures import CAPTIONS, draw_comparison
+from stepdown.report.page import CAPTIONS, Section, make_page
 from stepdown.report.results_page import Results, make_tables, results_page
-from stepdown.report.summary import find_verdicts, headline, lead_of, summary_text
+from stepdown.report.summary import find_verdicts, headline, lead_of, summary_html
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison, judged
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory) -> Results:
+def results(drawn) -> Results:
     main = comparison()
     others = [comparison("noiseless"), comparison("noisy", shift=-0.5)]
     others += [comparison(setting="paper"), comparison(cohort="hidden-8")]
-    pictures = draw_comparison(main, tmp_path_factory.mktemp("pictures"))
     return Results(
         "Stepping down",
         [main, *others],
         provenance(config=FitConfig(), seed=7),
         {"tdt": [{"mae": 5.0}]},
         {"60 min at 600 s": {"tdt": {"mse_z": [0.2], "mse_map": [20.0]}}},
-        pictures | {"something new, of mine": pictures["mix"]},
+        drawn | {"something new, of mine": drawn["mix"]},
         [Section("The patients", "<p>Who they are.</p>", "patients")],
         {"twin": 1.5, "train": 2.0},
     )
@@ -39,12 +37,15 @@ def page(results) -> str:
 
 def test_verdicts_are_those_by_hand():
     twin, patients = find_verdicts(comparison())
-    assert (twin.best, twin.reward["mean"], twin.percent, twin.above) == ("mbpo", -3.0, -75.0, 0)
+    ours = twin.reward
+    assert (ours.best, ours.found["mean"], ours.percent) == ("mbpo", -3.0, -75.0)
+    assert not (ours.per_seed > 0).any()
     assert twin.word == "behind"
-    assert (patients.best, patients.reward["mean"], patients.above) == ("bc", 2.0, 2)
+    assert (patients.reward.best, patients.reward.found["mean"]) == ("bc", 2.0)
+    assert patients.reward.per_seed.tolist() == [1.5, 2.5]
     assert patients.word == "ahead of"
-    assert patients.percent is None  # BC's own interval reaches zero
-    assert patients.others["acp"]["mean"] == 0.0
+    assert patients.reward.percent is None  # BC's own interval reaches zero
+    assert patients.others["acp"].found["mean"] == 0.0
 
 
 def test_the_headline_says_who_is_ahead():
@@ -54,7 +55,7 @@ def test_the_headline_says_who_is_ahead():
         "CORMPO is behind the best method without density in the twin; not clearly different "
         "from the best method without density in true test patients.",
     ]
-    assert "Spearman correlation" in summary_text(comparison())
+    assert "Spearman correlation" in summary_html(comparison())
 
 
 def test_the_lead_counts_methods_seeds_and_patients():
@@ -125,7 +126,7 @@ def test_results_need_a_comparison():
 
 def test_captions_belong_to_chapters():
     known = {"truth", "scores", "bedside", "learning", "twin", "guardian", "records", "evidence"}
-    assert {chapter for chapter, *_ in CAPTIONS.values()} == known
+    assert {caption.chapter for caption in CAPTIONS.values()} == known
 
 
 def test_pages_without_a_style_or_anchors_are_as_before():

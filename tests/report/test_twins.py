@@ -13,8 +13,8 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
-from stepdown.records.fitted_on import read_note, read_parts
-from stepdown.report.twin_figures import draw_examples, pick_changes
+from stepdown.report.parts import read_note, read_parts
+from stepdown.report.twin_figures import forecast_examples, pick_changes
 from stepdown.twin.fit import TwinConfig, fit_twin, load_twin, save_twin
 
 PATIENTS, HOURS = 10, 24
@@ -196,7 +196,7 @@ def test_figures_are_drawn_with_the_scores(shelf, found):
     assert growth["persistence"]["map"]["mae"][5] > growth["persistence"]["map"]["mae"][0]
 
 
-def test_examples_show_large_and_usual_changes_of_different_patients(shelf, tmp_path):
+def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
     hours = make_transitions(read_parts(shelf / "cohort").test)
     state = hours.state[:6].at[:, :, -1].set(5.0)
     rows = {
@@ -218,7 +218,7 @@ def test_examples_show_large_and_usual_changes_of_different_patients(shelf, tmp_
         pick_changes(calm, 4)
     train = make_transitions(read_parts(shelf / "cohort").train)
     with pytest.raises(ValueError, match="expected test patients, got train patients"):
-        draw_examples({"mlp": load_twin(shelf / "mlp")[0]}, train, tmp_path / "leak.png")
+        forecast_examples({"mlp": load_twin(shelf / "mlp")[0]}, train)
 
 
 def test_the_split_does_not_depend_on_the_command(shelf):

@@ -6,6 +6,7 @@ message. An Event holds a time, a step and named numbers, in protocol buffer for
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
@@ -13,17 +14,26 @@ MASK = 0xA282EAD8
 VERSION = b"brain.Event:2"
 
 
-def write_events(path: Path, events: Sequence[tuple[float, int, Mapping[str, float]]]) -> None:
-    """Begin a file with some events: Unix time in s, step, numbers by name."""
+@dataclass(frozen=True)
+class Event:
+    """A point of some curves."""
+
+    time: float  # Unix time, s
+    step: int
+    numbers: Mapping[str, float]  # by the name of their curve
+
+
+def write_events(path: Path, events: Sequence[Event]) -> None:
+    """Begin a file with some events."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = [_record(_double(1, events[0][0] if events else 0.0) + _bytes(3, VERSION))]
-    path.write_bytes(b"".join(records + [_record(_event(*event)) for event in events]))
+    records = [_record(_double(1, events[0].time if events else 0.0) + _bytes(3, VERSION))]
+    path.write_bytes(b"".join(records + [_record(_message(event)) for event in events]))
 
 
-def append_event(path: Path, time: float, step: int, numbers: Mapping[str, float]) -> None:
+def append_event(path: Path, event: Event) -> None:
     """Add one event to a file."""
     with path.open("ab") as file:
-        file.write(_record(_event(time, step, numbers)))
+        file.write(_record(_message(event)))
 
 
 def crc32c(data: bytes) -> int:
@@ -54,9 +64,9 @@ def _masked(data: bytes) -> bytes:
     return struct.pack("<I", (rotated + MASK) & 0xFFFFFFFF)
 
 
-def _event(time: float, step: int, numbers: Mapping[str, float]) -> bytes:
-    values = [_bytes(1, _bytes(1, tag.encode()) + _float(2, x)) for tag, x in numbers.items()]
-    return _double(1, time) + _tag(2, 0) + _varint(step) + _bytes(5, b"".join(values))
+def _message(event: Event) -> bytes:
+    values = [_bytes(1, _bytes(1, tag.encode()) + _float(2, x)) for tag, x in event.numbers.items()]
+    return _double(1, event.time) + _tag(2, 0) + _varint(event.step) + _bytes(5, b"".join(values))
 
 
 def _tag(field: int, wire: int) -> bytes:

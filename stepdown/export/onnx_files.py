@@ -13,12 +13,11 @@ import onnx
 
 from stepdown import __version__
 from stepdown.artifacts import MANIFEST, check_folder
+from stepdown.export.onnx_graph import OPSET, TYPES
+from stepdown.export.onnx_models import guardian_graph, policy_graph, twin_graph
 from stepdown.guardian.fit import load_guardian
 from stepdown.guardian.kde import PATIENT_DATA
-from stepdown.policies.saved import load_policy
-from stepdown.report.onnx_graph import OPSET, TYPES
-from stepdown.report.onnx_models import guardian_graph, policy_graph
-from stepdown.report.onnx_twins import twin_graph
+from stepdown.policies.checkpoints import load_policy
 from stepdown.signals import LEVELS, SIGNALS
 from stepdown.twin.baselines import Residuals
 from stepdown.twin.calibrated import Calibrated

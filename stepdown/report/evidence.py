@@ -1,15 +1,19 @@
 """What further judges found about a run, as the page takes it, and as tidy rows.
 
 `Findings` holds what the jobs of `stepdown judge` have left for one cohort, as plain numbers. What
-was not asked, or could not be told, is None or has a sentence under "refused".
+was not asked is empty; what could not be told has a sentence under "refused".
 """
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stepdown.evaluation.choosing import DEFAULT_RULE
 from stepdown.evaluation.compare import (
     Weights,
     difference,
@@ -19,18 +23,22 @@ from stepdown.evaluation.compare import (
     values_of,
 )
 from stepdown.evaluation.judging import Judged
-from stepdown.report.comparison import (
+from stepdown.report.comparison import Comparison
+from stepdown.report.grids import number
+from stepdown.report.labels import (
+    CEILING,
     CLINICIANS,
     CONTRASTS,
     LEARNED,
     REFERENCES,
-    Comparison,
+    TRUE_JUDGES,
 )
 
 Info = Mapping[str, Any]
 Row = dict[str, Any]
 Judgments = Mapping[str, Judged]
-TRUE_JUDGES = ("fresh", "patients")  # the surest first
+MEASURED = Path(__file__).with_name("measured_regret.json")
+PLAIN = "twin reward"  # the paper's way to choose
 KINDS = {
     "second": "The second twin",
     "records": "Estimates from records alone",
@@ -46,12 +54,12 @@ class Findings:
     """Evidence beyond the twin about one cohort's policies."""
 
     comparison: Comparison  # learned from recorded hours in our setting
-    second: Info | None = None
-    records: Info | None = None
-    choice: Info | None = None
-    certificate: Info | None = None
-    groups: Info | None = None
-    transfer: Info | None = None
+    second: Info = field(default_factory=dict)
+    records: Info = field(default_factory=dict)
+    choice: Info = field(default_factory=dict)
+    certificate: Info = field(default_factory=dict)
+    groups: Info = field(default_factory=dict)
+    transfer: Info = field(default_factory=dict)
 
     @property
     def cohort(self) -> str:
@@ -66,7 +74,7 @@ class Findings:
     def refusals(self) -> list[str]:
         """What could not be told, and why."""
         told = {words: getattr(self, kind) for kind, words in KINDS.items()}
-        return [f"{x}: {y['refused']}" for x, y in told.items() if y and y.get("refused")]
+        return [f"{x}: {y['refused']}" for x, y in told.items() if y.get("refused")]
 
     def true_reward(self, method: str) -> float | None:
         """Mean true reward, if known."""
@@ -76,11 +84,27 @@ class Findings:
 
 def shown_methods(comparison: Comparison) -> list[str]:
     """Rows and references; of the contrasts, the first."""
-    wanted = (*LEARNED, *(x for x in REFERENCES if x != "look-ahead"), CONTRASTS[0])
+    wanted = (*LEARNED, *(x for x in REFERENCES if x != CEILING), CONTRASTS[0])
     return comparison.methods(wanted)
 
 
-# ── truth beside twin ────────────────────────────────────────────────────────────────────────────
+def in_order(rows: Sequence[Any]) -> list[Any]:
+    """Rows in the order of the tables."""
+    place = {name: i for i, name in enumerate(ranked([x["method"] for x in rows]))}
+    return sorted(rows, key=lambda x: place[x["method"]])
+
+
+def ranked(methods: Sequence[str]) -> list[str]:
+    """Learned methods first, in the order of the tables."""
+    return [x for x in LEARNED if x in methods] + [x for x in methods if x not in LEARNED]
+
+
+def mean_over(values: Sequence[float] | None) -> float:
+    """The mean, or NaN of nothing."""
+    return sum(values) / len(values) if values else float("nan")
+
+
+# ── truth beside twin ─────────────────────────────────────────────────────────────────────────────
 
 
 def gap_rows(findings: Findings) -> list[Row]:
@@ -92,9 +116,7 @@ def gap_rows(findings: Findings) -> list[Row]:
     comparison = findings.comparison
     twin, truth = (comparison.judged.get(x, {}) for x in ("twin", "patients"))
     second = {
-        x["method"]: x["mean"]
-        for x in (findings.second or {}).get("rows", ())
-        if x["metric"] == "reward"
+        x["method"]: x["mean"] for x in findings.second.get("rows", ()) if x["metric"] == "reward"
     }
     weights = resample(next(iter(truth.values())).row) if truth else None
     rows = []
@@ -143,13 +165,13 @@ def agreement(rows: Sequence[Row], name: str = "twin") -> float | None:
     return spearman([x[name] for x in both], [x["truth"] for x in both])
 
 
-# ── tidy rows of the other tables ────────────────────────────────────────────────────────────────
+# ── tidy rows of the other tables ─────────────────────────────────────────────────────────────────
 
 
 def record_rows(findings: Findings) -> list[Row]:
     """Every estimator of every method: value, interval, overlap, the word, the truth beside it."""
     rows = []
-    for one in (findings.records or {}).get("policies", ()):
+    for one in findings.records.get("policies", ()):
         word = word_of(one)
         for estimator, value in one["estimates"].items():
             apart = one["apart"].get(estimator, {})
@@ -183,7 +205,7 @@ def bound_rows(findings: Findings) -> list[Row]:
     Gamma is the factor by which hidden knowledge may have changed the odds of a recorded level.
     """
     rows = []
-    for one in (findings.records or {}).get("policies", ()):
+    for one in findings.records.get("policies", ()):
         truth = findings.true_reward(one["method"])
         for bounds in one["bounds"]:
             within = None
@@ -201,7 +223,7 @@ def word_of(one: Info) -> str:
 def choice_rows(findings: Findings) -> list[Row]:
     """Every rule and seed: what it chooses and what that loses in truth."""
     rows = []
-    for one in (findings.choice or {}).get("choices", ()):
+    for one in findings.choice.get("choices", ()):
         for seed, chosen in enumerate(one["chosen"]):
             row: Row = {"rule": one["rule"], "seed": seed, "chosen": chosen}
             for judge in TRUE_JUDGES:
@@ -218,9 +240,39 @@ def table_rows(findings: Findings) -> dict[str, list[Row]]:
         "records": record_rows(findings),
         "bounds": bound_rows(findings),
         "choice": choice_rows(findings),
-        "certificate": list((findings.certificate or {}).get("rows", ())),
-        "groups": list((findings.groups or {}).get("rows", ())),
-        "transfer": list((findings.transfer or {}).get("rows", ())),
-        "second": list((findings.second or {}).get("rows", ())),
+        "certificate": list(findings.certificate.get("rows", ())),
+        "groups": list(findings.groups.get("rows", ())),
+        "transfer": list(findings.transfer.get("rows", ())),
+        "second": list(findings.second.get("rows", ())),
     }
     return {name: rows for name, rows in tables.items() if rows}
+
+
+# ── what choosing without the truth costs, as measured on simulated cohorts ───────────────────────
+
+
+@functools.cache
+def read_measured() -> dict[str, Any]:
+    """Number of cohorts and candidates, and for every rule its regret.
+
+    The file is written by
+    `python benchmarks/choosing.py --tables docs/results/choosing.jsonl --measured FILE`.
+    """
+    return json.loads(MEASURED.read_bytes())
+
+
+def say_measured(rule: str = DEFAULT_RULE) -> str:
+    """The measured regret of a rule beside that of choosing by the twin's reward alone."""
+    found = read_measured()
+    own, plain = (found["rules"][x] for x in (rule, PLAIN))
+    return (
+        f"Choosing without the truth, measured on {found['cohorts']} simulated cohorts of "
+        f"{found['candidates']} candidates: the rule '{rule}' (stepdown judge) lost {_lost(own)} "
+        f"of the reward that the best candidate really has and was better than the clinicians in "
+        f"{own['ahead']} of {found['cohorts']}; the twin's reward alone lost {_lost(plain)}, "
+        f"better in {plain['ahead']}."
+    )
+
+
+def _lost(one: Mapping[str, int | float]) -> str:
+    return f"{number(one['mean'])} [{number(one['low'])}, {number(one['high'])}]"

@@ -58,7 +58,7 @@ def export(config: ExportConfig) -> None:
 
 def _export_models(config: ExportConfig, folder: Path) -> None:
     try:
-        from stepdown.report.onnx_run import onnx_files
+        from stepdown.export.onnx_files import onnx_files
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[onnx]'."
@@ -98,7 +98,7 @@ def _cohort_of(source: Path) -> Path:
 def _writers():
     """Who writes which format; their libraries are an extra."""
     try:
-        from stepdown.problem.export import write_d4rl, write_minari
+        from stepdown.export.datasets import write_d4rl, write_minari
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[gym]'."

@@ -6,8 +6,10 @@ Tau was not published. Hours are full hours of six samples, ten minutes apart; a
 thinned to that first.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +24,7 @@ from stepdown.problem.clinical import (
     stable_by_gradient,
     stable_by_limits,
 )
+from stepdown.report.grids import DASH, Cell, Grid, minus, number, to_text
 from stepdown.signals import LEVELS, NAMES, SAMPLE_MINUTES, SIGNALS, STEPS
 
 SOURCE = "aggregates of 379 real stays, published with CORMPO"
@@ -90,6 +93,18 @@ class Row:
         """Whether the bar is kept; a number that could not be computed keeps none."""
         return None if self.bar is None else bool(abs(self.difference) <= self.bar)
 
+    @property
+    def verdict(self) -> str:
+        """Whether the bar is kept, in words."""
+        if math.isnan(self.ours):
+            return "no data"
+        return {True: "within", False: "outside", None: "shown"}[self.within]
+
+    @property
+    def name(self) -> str:
+        """What the number is, with its unit."""
+        return self.what + (f" [{self.unit}]" if self.unit else "")
+
 
 def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
     """Every published number beside ours."""
@@ -133,7 +148,7 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     shape = (patients, count, STEPS)
     full = np.all(np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape), axis=-1)
     levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
-    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, len(NAMES))
+    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, -1)
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
     reward, strict, limits, gradient = jax.device_get(_score_hours(jnp.asarray(states)))
     level = np.floor(levels.mean(-1) + 0.5)
@@ -150,7 +165,7 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
 
 @jax.jit
 def _score_hours(
-    states: Float[jax.Array, "n steps 13"],
+    states: Float[jax.Array, "n steps columns"],
 ) -> tuple[Float[jax.Array, " n"], *tuple[Bool[jax.Array, " n"], ...]]:
     def one(state):
         return (
@@ -234,3 +249,58 @@ def _shown(samples: dict[str, np.ndarray], seen: Bool[np.ndarray, "patients step
     stay = float(seen.sum(1).mean()) * SAMPLE_MINUTES / 60
     percent = 100 * (stay - STAY_HOURS) / STAY_HOURS
     return [*rows, Row("record", "mean length", "h", stay, STAY_HOURS, percent, "%", None)]
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────
+
+HEAD = ("number", "ours", "published", "difference", "bar", "verdict")
+KINDS = ("", "number", "number", "number", "bar number", "")
+
+
+def summarize(rows: Sequence[Row]) -> str:
+    """How many bars are kept."""
+    judged = [row for row in rows if row.bar is not None]
+    kept = sum(row.within is True for row in judged)
+    return f"{kept} of {len(judged)} published numbers within their bar"
+
+
+def moments_text(rows: Sequence[Row]) -> str:
+    """The table for a terminal, and what it says."""
+    lines = tuple((Cell(f"{row.group}, {row.name}"), *_cells(row)) for row in rows)
+    return f"{to_text(Grid('', HEAD, lines, kinds=KINDS))}\n{summarize(rows)}."
+
+
+def moments_grid(rows: Sequence[Row]) -> Grid:
+    """The table for a page, group by group."""
+    lines = tuple((Cell(row.name), *_cells(row)) for row in rows)
+    starts, groups = 0, {}
+    for group, members in groupby(rows, lambda row: row.group):
+        groups[starts] = group.capitalize()
+        starts += len(list(members))
+    return Grid("", HEAD, lines, groups=groups, kinds=KINDS, names=False)
+
+
+def moment_rows(rows: Sequence[Row]) -> list[dict[str, str | float | None]]:
+    """The table as tidy rows."""
+    return [asdict(row) | {"verdict": row.verdict} for row in rows]
+
+
+def _cells(row: Row) -> list[Cell]:
+    scale = "" if row.scale == "r" else f" {row.scale}"
+    digits = {"r": 3, "sd": 2}.get(row.scale, 1)
+    difference = DASH if math.isnan(row.ours) else _signed(row.difference, digits) + scale
+    bar = DASH if row.bar is None else f"± {row.bar:g}{scale}"
+    kind = {"no data": "none"}.get(row.verdict, row.verdict)
+    numbers = (four_digits(row.ours), four_digits(row.published), difference, bar)
+    return [*map(Cell, numbers), Cell(row.verdict, kind=kind)]
+
+
+def _signed(value: float, digits: int) -> str:
+    text = f"{value:+.{digits}f}"
+    return minus(text if float(text) else text.replace("-", "+"))
+
+
+def four_digits(value: float) -> str:
+    """About four digits, as a reader needs them; a dash where there is nothing."""
+    size = abs(value)
+    return number(value, 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3)

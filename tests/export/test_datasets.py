@@ -13,9 +13,9 @@ import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import ArtifactError, check_folder
+from stepdown.export.datasets import read_d4rl, read_minari, write_d4rl, write_minari
 from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.problem.export import read_d4rl, read_minari, write_d4rl, write_minari
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.files import cohort_table, read_cohort, to_parquet
 from stepdown.signals import LEVEL, LOWEST, TAU

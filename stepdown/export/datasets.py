@@ -27,7 +27,7 @@ from stepdown.artifacts import ArtifactError
 from stepdown.handover import Role, Transitions
 from stepdown.problem.environment import observation_box
 from stepdown.problem.hours import require_order
-from stepdown.signals import LEVEL, LEVELS, LOWEST, NAMES
+from stepdown.signals import LEVELS, LOWEST, NAMES
 
 COLUMNS = (*NAMES, "level")
 NOTE = (
@@ -203,7 +203,7 @@ def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Trans
     columns = [COLUMNS.index(name) for name in labels["columns"]]
 
     def states(flat: np.ndarray) -> np.ndarray:
-        full = np.full((len(flat), labels["steps"], LEVEL + 1), np.nan, np.float32)
+        full = np.full((len(flat), labels["steps"], len(COLUMNS)), np.nan, np.float32)
         full[..., columns] = flat.reshape(len(flat), labels["steps"], len(columns))
         return full
 

@@ -1,12 +1,20 @@
-"""The calibration table computes what it says, against textbook formulas."""
+"""The table of published moments computes what it says, against textbook formulas."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from stepdown.handover import Cohort
-from stepdown.report.calibration import MOMENTS, Row, describe_cohort
-from stepdown.report.tables import cells, summarize, to_csv, to_text, verdict
+from stepdown.report.grids import to_csv, to_html
+from stepdown.report.published_moments import (
+    MOMENTS,
+    Row,
+    describe_cohort,
+    moment_rows,
+    moments_grid,
+    moments_text,
+    summarize,
+)
 from stepdown.signals import HR, MAP, NAMES, PULSATILITY
 
 
@@ -146,12 +154,27 @@ def make_row(ours: float, bar: float | None = 0.15) -> Row:
     ],
 )
 def test_the_verdict_follows_the_bar(row, word, line):
-    assert verdict(row) == word
-    assert cells(row)[-1] == word
-    assert to_csv([row]).decode().splitlines()[1] == line
+    assert row.verdict == word
+    assert moments_grid([row]).rows[0][-1].text == word
+    assert to_csv(moment_rows([row])).decode().splitlines()[1] == line
 
 
 def test_what_cannot_be_computed_does_not_count_as_kept():
     rows = [make_row(75.6), make_row(60.0), make_row(60.0, None), make_row(float("nan"))]
     assert summarize(rows) == "1 of 3 published numbers within their bar"
-    assert to_text(rows).isascii()
+    assert moments_text(rows).isascii()
+
+
+def test_the_table_is_the_same_on_the_page_and_in_the_terminal():
+    rows = [make_row(75.6), make_row(float("nan"))]
+    head, rule, first, second, blank, said = moments_text(rows).splitlines()
+    assert head == "number             ours  published  difference         bar  verdict"
+    assert rule == "-" * len(head)
+    assert first == "mean, map [mmHg]  75.60      73.87    +0.14 sd  +- 0.15 sd  within"
+    assert second == "mean, map [mmHg]      -      73.87           -  +- 0.15 sd  no data"
+    assert (blank, said) == ("", "1 of 2 published numbers within their bar.")
+    page = to_html(moments_grid(rows))
+    assert '<tr class="group"><th colspan="6">Mean</th></tr>' in page
+    assert '<tr><td>map [mmHg]</td><td class="number">75.60</td>' in page
+    assert '<td class="within">within</td>' in page
+    assert '<td class="none">no data</td>' in page

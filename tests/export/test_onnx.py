@@ -14,6 +14,7 @@ import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
+from stepdown.export.onnx_models import EXPORTABLE, guardian_graph, policy_graph, twin_graph
 from stepdown.guardian.fit import DensityConfig, save_guardian
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED, log_densities
@@ -22,11 +23,9 @@ from stepdown.policies.saved import save_policy
 from stepdown.policies.constraint import Constrained, allowed_levels, masked
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
-from stepdown.report.onnx_models import guardian_graph, policy_graph
-from stepdown.report.onnx_twins import EXPORTABLE, twin_graph
 from stepdown.signals import ESE, LEVEL, TAU
 from stepdown.twin.fit import make_twin, save_twin
-from tests.report.graphs import (
+from tests.export.graphs import (
     HIDDEN,
     TWIN,
     density_of,

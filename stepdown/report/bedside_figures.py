@@ -1,18 +1,13 @@
-"""Figures at the bedside: six hours under every policy from the same start, weaning in records.
+"""Figures at the bedside: six hours under every policy from the same start, weaning, agreement.
 
 Vital signs share one axis (mmHg, and beats a minute for the heart rate), as on a monitor; dashed
 lines are the limits below which an hour is unsafe. The level stands below them as steps.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
@@ -22,26 +17,36 @@ from matplotlib.lines import Line2D
 from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Cohort, Episodes
 from stepdown.problem.clinical import PAPER
-from stepdown.report.comparison import OURS, name_of
-from stepdown.report.comparison_figures import GRID, save
-from stepdown.report.figures import LEVEL_COLOR, MUTED, TRACES
-from stepdown.signals import HIGHEST, HR, LOWEST, MAP, PULSATILITY
+from stepdown.report.cohort_report import TRACES
+from stepdown.report.figures import (
+    GRID,
+    INK,
+    LEVEL_COLOR,
+    MUTED,
+    RARE,
+    hide,
+    name_levels,
+    to_png,
+)
+from stepdown.report.grids import minus
+from stepdown.report.labels import OURS, name_of
+from stepdown.signals import HR, LOWEST, MAP, PULSATILITY
 
 VITALS = {  # name, limit, dash
     MAP: ("MAP, mmHg", PAPER.map_limit, "-"),
     HR: ("Heart rate, /min", PAPER.hr_limit, (0, (6, 1.5))),
     PULSATILITY: ("Pulsatility, mmHg", PAPER.pulsatility_limit, (0, (2, 1))),
 }
-COLORS = {column: color for column, _, color, *_ in TRACES}
+COLORS = {trace.column: trace.color for trace in TRACES}
 CEILING = 150  # top of the common axis
-UNSAFE = "#c8322b"
 DAY = 24  # hours
+WIDEST = 3  # changes of level beyond share the last class
 
 
-def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]], path: Path) -> None:
+def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]]) -> bytes:
     """Six hours of every method from one start; a case such as "high reward" is a row.
 
-    Episodes hold one start each: state (times, steps, 13), level (times,), alive (times - 1,).
+    Episodes hold one start each: state (times, steps, columns), level (times,), alive (times - 1,).
     """
     columns = max(len(methods) for methods in cases.values())
 
@@ -51,7 +56,7 @@ def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]], path: Path) -> No
             _draw_case(part, words, methods, columns)
         figure.legend(handles=_vital_handles(), loc="outside lower center", ncols=6, frameon=False)
 
-    save(draw, path, (1.0 + 2.55 * columns, 0.5 + 4.3 * len(cases)))
+    return to_png(draw, (1.0 + 2.55 * columns, 0.5 + 4.3 * len(cases)))
 
 
 def _draw_case(
@@ -83,7 +88,7 @@ def _score_words(episode: Episodes) -> str:
         f"reward {reward:.2f}, ACP {acp:.0f}",
         f"WS {weaning:.2f}, unsafe {100 * unsafe:.0f} %",
     )
-    return "\n".join(parts).replace("-", "−")
+    return minus("\n".join(parts))
 
 
 def _draw_episode(axes: np.ndarray, episode: Episodes) -> None:
@@ -99,14 +104,14 @@ def _draw_episode(axes: np.ndarray, episode: Episodes) -> None:
     _draw_vitals(axes[0], hours, samples)
     unsafe = _unsafe(states) | ~alive
     for hour in np.flatnonzero(unsafe):
-        axes[0].axvspan(hour - 1, hour, ymin=0.965, color=UNSAFE, lw=0)
+        axes[0].axvspan(hour - 1, hour, ymin=0.965, color=RARE, lw=0)
     _draw_steps(axes[1], np.arange(-1, times), levels)
     axes[1].set_xlim(-1, times - 1)
     axes[1].set_xticks(range(0, times, 2))
     axes[1].set_xlabel("Hours")
 
 
-def _unsafe(states: Float[np.ndarray, "times steps 13"]) -> Bool[np.ndarray, " times"]:
+def _unsafe(states: Float[np.ndarray, "times steps columns"]) -> Bool[np.ndarray, " times"]:
     """Hours outside the limits, as the unsafe hours count them (docs/definitions.md)."""
     lowest = np.stack([np.nanmin(states[..., column], axis=1) for column in VITALS])
     limits = np.array([limit for _, limit, _ in VITALS.values()])
@@ -129,8 +134,7 @@ def _draw_steps(
     """Levels held from one edge to the next; there is one edge more than levels."""
     axis.stairs(levels, hours, baseline=LOWEST - 0.5, fill=True, color=LEVEL_COLOR, alpha=0.15)
     axis.step(hours, np.append(levels, levels[-1]), where="post", color=LEVEL_COLOR, lw=1.6)
-    axis.set_ylim(LOWEST - 0.5, HIGHEST + 0.5)
-    axis.set_yticks([2, 4, 6, 8], ["P2", "P4", "P6", "P8"])
+    name_levels(axis)
     axis.grid(axis="y", **GRID)
 
 
@@ -140,7 +144,7 @@ def _vital_handles() -> list[Line2D]:
         for column, (words, _, dash) in VITALS.items()
     ]
     limit = Line2D([], [], color=MUTED, lw=0.8, ls=(0, (1, 2)), label="limit of a safe hour")
-    bar = Line2D([], [], color=UNSAFE, lw=4, label="unsafe hour, or dead")
+    bar = Line2D([], [], color=RARE, lw=4, label="unsafe hour, or dead")
     before = Line2D([], [], color=MUTED, lw=8, alpha=0.15, label="recorded hour before")
     return [*lines, limit, bar, before]
 
@@ -169,7 +173,7 @@ def pick_weaning(cohort: Cohort, number: int = 2) -> list[tuple[int, int]]:
     return [(row, start) for gain, row, start in found[:number] if gain > 0]
 
 
-def draw_weaning(cohort: Cohort, path: Path, picked: Sequence[tuple[int, int]] = ()) -> None:
+def draw_weaning(cohort: Cohort, picked: Sequence[tuple[int, int]] = ()) -> bytes:
     """Days on which teams weaned (App. B): vital signs and level over 24 hours."""
     picked = list(picked) or pick_weaning(cohort)
     if not picked:
@@ -196,4 +200,54 @@ def draw_weaning(cohort: Cohort, path: Path, picked: Sequence[tuple[int, int]] =
         handles = _vital_handles()[:-2]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
 
-    save(draw, path, (1.0 + 5.6 * len(picked), 5.6))
+    return to_png(draw, (1.0 + 5.6 * len(picked), 5.6))
+
+
+def agreement(
+    chosen: Int[np.ndarray, " n"], recorded: Int[np.ndarray, " n"], before: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "changes changes"]:
+    """Share (%) of each chosen change (columns) among hours with a recorded change (rows).
+
+    Changes are counted from the level in force, from −3 and below to +3 and above. A row without
+    hours is NaN.
+    """
+    sides = [np.clip(x - before, -WIDEST, WIDEST) + WIDEST for x in (recorded, chosen)]
+    counts = np.zeros((2 * WIDEST + 1, 2 * WIDEST + 1))
+    np.add.at(counts, tuple(sides), 1.0)
+    total = counts.sum(1, keepdims=True)
+    return np.where(total > 0, 100 * counts / np.maximum(total, 1), np.nan)
+
+
+def draw_agreement(
+    chosen: Mapping[str, Int[np.ndarray, " n"]],
+    recorded: Int[np.ndarray, " n"],
+    before: Int[np.ndarray, " n"],
+) -> bytes:
+    """Which change a policy would have made where clinicians made theirs, test hours."""
+    words = ["≤ −3", "−2", "−1", "0", "+1", "+2", "≥ +3"]
+    change = np.clip(recorded - before, -WIDEST, WIDEST) + WIDEST
+    hours = np.bincount(change, minlength=len(words))
+    rows = -(-len(chosen) // 4)
+    columns = -(-len(chosen) // rows)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axis, (method, levels) in zip(axes.ravel(), chosen.items(), strict=False):
+            table = agreement(levels, recorded, before)
+            axis.imshow(table, cmap="Blues", vmin=0, vmax=100, origin="lower", aspect="auto")
+            for y, x in np.argwhere(table >= 0.5):
+                axis.text(x, y, f"{table[y, x]:.0f}", ha="center", va="center", fontsize=8,
+                          color="white" if table[y, x] > 55 else INK)  # fmt: skip
+            same = 100 * np.mean(levels == recorded)
+            near = 100 * np.mean(np.abs(levels - recorded) <= 1)
+            axis.set_title(f"{name_of(method)}\nsame {same:.0f} %, within one {near:.0f} %",
+                           fontsize=10)  # fmt: skip
+            axis.set_xticks(range(len(words)), words, fontsize=8)
+            named = [f"{x}  ({n:,} h)" for x, n in zip(words, hours, strict=True)]
+            axis.set_yticks(range(len(words)), named, fontsize=8)
+        hide(axes, len(chosen))
+        figure.supxlabel("Change that the policy would make, levels", fontsize=10)
+        figure.supylabel("Recorded change, levels (hours)", fontsize=10)
+        figure.suptitle("% of the hours with this recorded change", x=0.01, ha="left", fontsize=11)
+
+    return to_png(draw, (1.8 + 3.1 * columns, 0.9 + 3.1 * rows))

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stepdown import __version__
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import LEVELS, NAMES, SIGNALS
+from stepdown.signals import LEVELS, SIGNALS
 
 OPSET, IR = 17, 8  # old enough for runtimes of some years ago
 BATCH = "batch"
@@ -35,7 +35,7 @@ class Port:
     meaning: str  # with its unit
 
 
-def hour_ports(steps: int) -> tuple[Port, Port]:
+def hour_ports(steps: int, scaler: Scaler) -> tuple[Port, Port]:
     """The hour before a decision, and the level in force: what every graph reads."""
     units = ", ".join(f"{signal.name} {signal.unit}" for signal in SIGNALS)
     minutes = 60 / steps
@@ -43,7 +43,7 @@ def hour_ports(steps: int) -> tuple[Port, Port]:
         Port(
             "signals",
             "float32",
-            (BATCH, steps, len(NAMES)),
+            (BATCH, steps, len(scaler.mean)),
             f"samples every {minutes:g} min, the newest last; columns: {units}",
         ),
         Port("level", "int64", (BATCH,), "P-level in force, 2 to 9"),

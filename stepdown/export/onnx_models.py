@@ -1,0 +1,538 @@
+"""Twins, policies and guardians as ONNX graphs (onnx_graph.py).
+
+A twin gives the center of the coming hour and one draw around it. Luck is an input (`noise`,
+uniform between 0 and 1), so a graph always gives the same answer to the same numbers. Persistence
+and the best twin draw one hour out of the errors that they keep; the Transformer and the plain
+network drop units.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from stepdown.export.onnx_graph import (
+    BATCH,
+    CHOICE,
+    Graph,
+    Port,
+    affine,
+    flat,
+    hour_ports,
+    level_index,
+    level_scores,
+    linear,
+    log_sum,
+    numbers,
+    perceptron,
+    signal_scores,
+)
+from stepdown.guardian.conditional import Conditional
+from stepdown.guardian.flow import LOG_SCALE, FlowDensity
+from stepdown.guardian.kde import Kde
+from stepdown.guardian.pairs import Pairs
+from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Policy
+from stepdown.patients.pump import BACKFLOW, PumpProfile
+from stepdown.policies.constraint import NEVER, REACH, Constrained
+from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
+from stepdown.policies.networks import LearnedPolicy
+from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.problem.wards import NEAR, RANGES
+from stepdown.signals import CURRENT, FLOW, HR, LEVELS, MAP, PULSATILITY, SPEED
+from stepdown.training import member
+from stepdown.twin.baselines import MLP, Residuals
+from stepdown.twin.calibrated import FARTHEST, LEAST, MOST, Calibrated
+from stepdown.twin.fit import Twin
+from stepdown.twin.transformer import LONGEST_WAVE, Transformer, sinusoids
+
+EXPORTABLE = ("best", "persistence", "tdt", "rotary", "mlp")  # by their names in TwinConfig
+EIGHT = (BATCH, len(LEVELS))
+POLICY_OUT = (
+    Port("log_probability", "float32", EIGHT, "of P-2 to P-9, as the policy weighs them"),
+    Port("allowed", "bool", EIGHT, "at most two levels away; none down after an unsafe hour"),
+    Port("choice", "int64", (BATCH,), "the likeliest allowed P-level, 2 to 9"),
+)
+GUARDIAN_OUT = (
+    Port("log_density", "float32", (BATCH,), "of the decision, nats"),
+    Port("u", "float32", (BATCH,), "charge: threshold less log density within bounds, nats"),
+    Port("p_value", "float32", (BATCH,), "share of recorded decisions as strange as this one"),
+)
+
+
+# ── twin ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def twin_graph(twin: Twin, about: dict[str, str]) -> bytes:
+    """The coming hour under a level: `center` and `draw`, physical units."""
+    graph, network = Graph(), twin.network
+    decoders = {
+        Calibrated: _calibrated,
+        Residuals: _residuals,
+        Transformer: _transformer,
+        MLP: _plain,
+    }
+    if type(network) not in decoders:
+        raise ValueError(
+            f"expected a twin that can be exported ({', '.join(EXPORTABLE)}), got "
+            f"{type(network).__name__}. Fit one of these, or leave the twin out: "
+            "--models policy guardian."
+        )
+    base = _base(graph, twin)
+    decoded = decoders[type(network)](graph, twin)
+    for change, name in ((decoded.center, "center"), (decoded.draw, "draw")):
+        hour = change if base is None else graph.add("Add", base, change)
+        graph.call(_to_units(graph, twin, hour), name)
+    hour_shape = (BATCH, twin.steps, len(twin.scaler.mean))
+    outputs = [
+        Port("center", "float32", hour_shape, "the point forecast, columns as in `signals`"),
+        Port("draw", "float32", hour_shape, "one possible hour, columns as in `signals`"),
+    ]
+    inputs = [*hour_ports(twin.steps, twin.scaler), CHOICE, decoded.noise]
+    return graph.to_bytes("twin", inputs, outputs, about)
+
+
+def _to_units(graph: Graph, twin: Twin, hour: str) -> str:
+    """From z-scores to all columns; those that the twin does not know are NaN."""
+    scaler, used, columns = twin.scaler, np.array(twin.scaler.present), len(twin.scaler.mean)
+    hour = graph.add("Mul", hour, numbers(scaler.sd)[used])
+    hour = graph.add("Add", hour, numbers(scaler.mean)[used])
+    ranges = RANGES[used]
+    hour = graph.add("Min", graph.add("Max", hour, ranges[:, 0]), ranges[:, 1])
+    if len(used) == columns:
+        return hour
+    known = graph.add("Gather", hour, np.array([0]), axis=2)
+    unknown = graph.add("Where", graph.add("IsNaN", known), np.nan, np.nan)
+    place = [list(used).index(i) if i in used else len(used) for i in range(columns)]
+    return graph.add("Gather", graph.add("Concat", hour, unknown, axis=2), np.array(place), axis=2)
+
+
+# ── what the network's output is added to ────────────────────────────────────────────────────────
+
+
+def _base(graph: Graph, twin: Twin) -> str | None:
+    if twin.base == "direct":
+        return None
+    scores = signal_scores(graph, twin.scaler)
+    last = graph.add("Slice", scores, np.array([-1]), np.array([2**31]), np.array([1]))
+    if twin.base == "last":
+        return last
+    carried = _carry_forward(graph, twin.carry.profile, len(twin.scaler.mean))
+    carried = signal_scores(graph, twin.scaler, carried)
+    return graph.add("Where", graph.add("IsNaN", carried), last, carried)
+
+
+# ── the networks: center, draw, and what luck they need ──────────────────────────────────────────
+
+ONE_HOUR = "uniform from 0 to below 1; chooses one of the kept hours of errors"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a network says about the coming hour, by names in the graph."""
+
+    center: str
+    draw: str
+    noise: Port  # the luck of the draw
+
+
+def _residuals(graph: Graph, twin: Twin) -> Decoded:
+    errors = numbers(twin.network.errors)  # pyright: ignore[reportAttributeAccessIssue]
+    draw = graph.add("Gather", errors, _pick(graph, 0, len(errors)), axis=0)
+    return Decoded(graph.add("Mul", draw, 0.0), draw, _noise((BATCH,), ONE_HOUR))
+
+
+def _noise(shape: tuple[str | int, ...], meaning: str) -> Port:
+    return Port("noise", "float32", shape, meaning)
+
+
+def _pick(graph: Graph, first: str | int, count: str | int) -> str:
+    """The row that the noise stands for: first + floor(noise * count)."""
+    number = count if isinstance(count, int) else graph.add("Cast", count, to=TensorProto.FLOAT)
+    place = graph.add("Mul", "noise", float(number) if isinstance(number, int) else number)
+    row = graph.add("Cast", graph.add("Floor", place), to=TensorProto.INT64)
+    last = count - 1 if isinstance(count, int) else graph.add("Sub", count, 1)
+    row = graph.add("Max", graph.add("Min", row, last), 0)  # noise of exactly 1 is the last row
+    return graph.add("Add", row, first)
+
+
+def _calibrated(graph: Graph, twin: Twin) -> Decoded:
+    network: Any = twin.network
+    scores = signal_scores(graph, twin.scaler)
+    levels = {name: level_scores(graph, name) for name in ("level", "choice")}
+    far, wide = [], []
+    for i in range(len(network.members.step)):
+        seen = _seen(graph, scores, levels, network.members.step[i])
+        away, spread = _member(graph, twin, seen, member(network.members, i))
+        far.append(away)
+        wide.append(spread)
+    center = graph.add("Mean", *far)
+    apart = [_squared(graph, graph.add("Sub", x, center)) for x in far]
+    within = graph.add("Mean", *[_squared(graph, x) for x in wide])
+    spread = graph.add("Sqrt", graph.add("Add", within, graph.add("Mean", *apart)))
+    move = graph.add("Sign", graph.add("Sub", "choice", "level"))
+    group = graph.add("Add", move, 1)  # down, the same, up
+    first, count = (
+        graph.add("Gather", np.asarray(x, np.int64), group, axis=0)
+        for x in (network.first, network.count)
+    )
+    error = graph.add("Gather", numbers(network.errors), _pick(graph, first, count), axis=0)
+    draw = graph.add("Add", center, graph.add("Mul", spread, error))
+    return Decoded(center, draw, _noise((BATCH,), ONE_HOUR))
+
+
+def _seen(graph: Graph, scores: str, levels: dict[str, str], step: Any) -> str:
+    """The features of a member (twin/calibrated.py)."""
+    earlier = graph.add("Slice", scores, np.array([0]), np.array([-1]), np.array([1]))
+    last = graph.add("Slice", scores, np.array([-1]), np.array([2**31]), np.array([1]))
+    way = graph.add("Div", graph.add("Sub", earlier, last), numbers(step))
+    way = graph.add("Clip", way, -FARTHEST, FARTHEST)
+    known = [
+        graph.add("OneHot", level_index(graph, name), len(LEVELS), np.array([0.0, 1.0]), axis=1)
+        for name in ("level", "choice")
+    ]
+    difference = graph.add("Sub", levels["choice"], levels["level"])
+    numbers_ = [levels["level"], levels["choice"], difference]
+    return graph.add("Concat", flat(graph, scores), flat(graph, way), *numbers_, *known, axis=1)
+
+
+def _member(graph: Graph, twin: Twin, seen: str, one: Any) -> tuple[str, str]:
+    signals = len(twin.scaler.present)
+    out = perceptron(graph, seen, one.trunk.layers)
+    out = graph.add("Reshape", out, np.array([0, 2, twin.steps, signals]))
+    far, spread = (graph.add("Gather", out, i, axis=1) for i in (0, 1))
+    spread = graph.add("Exp", graph.add("Clip", spread, LEAST, MOST))
+    step = numbers(one.step)
+    return graph.add("Mul", far, step), graph.add("Mul", spread, step)
+
+
+def _squared(graph: Graph, value: str) -> str:
+    return graph.add("Mul", value, value)
+
+
+def _scores_with_level(graph: Graph, twin: Twin) -> str:
+    """All columns that a network of the paper reads, (batch, steps, present + 1)."""
+    scores = signal_scores(graph, twin.scaler)
+    level = graph.add("Unsqueeze", level_scores(graph, "level"), np.array([2]))
+    level = graph.add("Tile", level, np.array([1, twin.steps, 1]))
+    return graph.add("Concat", scores, level, axis=2)
+
+
+def _plain(graph: Graph, twin: Twin) -> Decoded:
+    network: Any = twin.network
+    row = flat(graph, _scores_with_level(graph, twin))
+    row = graph.add("Concat", row, level_scores(graph, "choice"), axis=1)
+    widths = [layer.weight.shape[0] for layer in network.hidden]
+    center = draw = row
+    for layer, end in zip(network.hidden, np.cumsum(widths), strict=True):
+        start = int(end) - layer.weight.shape[0]
+        center = graph.add("Relu", linear(graph, center, layer))
+        inner = graph.add("Relu", linear(graph, draw, layer))
+        draw = _dropped(graph, inner, network.dropout, slice(start, int(end)))
+    hours = (_as_hour(graph, twin, linear(graph, x, network.out)) for x in (center, draw))
+    center, draw = hours
+    return Decoded(center, draw, _masks(int(sum(widths)), network.dropout))
+
+
+def _dropped(graph: Graph, units: str, rate: float, part: slice) -> str:
+    """Units whose noise is below the share that is kept, scaled up; the others are zero."""
+    start, stop = (np.array([x]) for x in (part.start, part.stop))
+    noise = graph.add("Slice", "noise", start, stop, np.array([1]))
+    kept = graph.add("Less", noise, 1 - rate)
+    return graph.add("Where", kept, graph.add("Div", units, 1 - rate), 0.0)
+
+
+def _masks(units: int, rate: float) -> Port:
+    meaning = f"uniform from 0 to below 1; units at {1 - rate:g} or above are dropped"
+    return _noise((BATCH, units), meaning)
+
+
+def _as_hour(graph: Graph, twin: Twin, value: str) -> str:
+    return graph.add("Reshape", value, np.array([0, twin.steps, len(twin.scaler.present)]))
+
+
+def _transformer(graph: Graph, twin: Twin) -> Decoded:
+    network: Any = twin.network
+    tokens = linear(graph, _scores_with_level(graph, twin), network.embed)
+    width = network.embed.weight.shape[0]
+    if network.positions == "sinusoidal":
+        tokens = graph.add("Add", tokens, numbers(sinusoids(twin.steps, width)))
+    for layer in network.layers:
+        tokens = _layer(graph, tokens, layer, twin.steps)
+    row = flat(graph, _norm(graph, tokens, network.norm))
+    row = graph.add("Concat", row, level_scores(graph, "choice"), axis=1)
+    inner = graph.add("Relu", linear(graph, row, network.hidden))
+    units = network.hidden.weight.shape[0]
+    dropped = _dropped(graph, inner, network.dropout, slice(0, units))
+    center, draw = (_as_hour(graph, twin, linear(graph, x, network.out)) for x in (inner, dropped))
+    return Decoded(center, draw, _masks(units, network.dropout))
+
+
+def _norm(graph: Graph, value: str, norm: Any) -> str:
+    return graph.add(
+        "LayerNormalization", value, numbers(norm.weight), numbers(norm.bias), epsilon=norm.eps
+    )
+
+
+def _layer(graph: Graph, tokens: str, layer: Any, steps: int) -> str:
+    seen = _attend(graph, _norm(graph, tokens, layer.norms[0]), layer.attention, steps)
+    tokens = graph.add("Add", tokens, seen)
+    inner = graph.add("Relu", linear(graph, _norm(graph, tokens, layer.norms[1]), layer.widen))
+    return graph.add("Add", tokens, linear(graph, inner, layer.narrow))
+
+
+def _attend(graph: Graph, tokens: str, attention: Any, steps: int) -> str:
+    width = attention.out.weight.shape[0]
+    units = width // attention.heads
+    split = np.array([0, steps, attention.heads, units])
+
+    def heads(part: Any) -> str:
+        value = graph.add("Reshape", linear(graph, tokens, part), split)
+        return graph.add("Transpose", value, perm=[0, 2, 1, 3])
+
+    query, key, value = (heads(x) for x in (attention.query, attention.key, attention.value))
+    if attention.rotary:
+        query, key = (_rotated(graph, x, steps, units) for x in (query, key))
+    match = graph.add("MatMul", query, graph.add("Transpose", key, perm=[0, 1, 3, 2]))
+    match = graph.add("Softmax", graph.add("Div", match, float(np.sqrt(units))), axis=-1)
+    seen = graph.add("Transpose", graph.add("MatMul", match, value), perm=[0, 2, 1, 3])
+    return linear(graph, graph.add("Reshape", seen, np.array([0, steps, width])), attention.out)
+
+
+def _rotated(graph: Graph, value: str, steps: int, units: int) -> str:
+    """Pairs of units turned by their position: x cos + (x turned by a right angle) sin."""
+    angle = np.arange(steps)[:, None] / LONGEST_WAVE ** (np.arange(0, units, 2) / units)
+    cosine, sine = (np.repeat(x, 2, axis=1) for x in (np.cos(angle), np.sin(angle)))
+    quarter = np.kron(np.eye(units // 2), np.array([[0.0, 1.0], [-1.0, 0.0]]))
+    turned = graph.add("MatMul", value, quarter)
+    return graph.add("Add", graph.add("Mul", value, cosine), graph.add("Mul", turned, sine))
+
+
+# ── the last sample carried forward ──────────────────────────────────────────────────────────────
+#
+# The arithmetic is that of problem/wards.py and patients/pump.py; all values are (batch, 1).
+
+
+def _carry_forward(graph: Graph, pump: PumpProfile, signals: int) -> str:
+    """The last sample with the pump at its new level, (batch, 1, signals)."""
+    latest = graph.add("Slice", "signals", np.array([-1]), np.array([2**31]), np.array([1]))
+    latest = graph.add("Squeeze", latest, np.array([1]))
+    columns = {i: graph.add("Gather", latest, np.array([i]), axis=1) for i in range(signals)}
+    before, after = (
+        _in_force(graph, pump, columns[SPEED]),
+        _column(graph, level_index(graph, "choice")),
+    )
+    old, new = (_pump_at(graph, pump, level) for level in (before, after))
+    flow = columns[FLOW]
+    moved = _flow_at(graph, pump, new, _head_at(graph, pump, old, flow))
+    kept = graph.add("Equal", before, after)
+    columns[FLOW] = graph.add("Where", kept, flow, moved)
+    power = graph.add("Sub", _current_at(graph, new, columns[FLOW]), _current_at(graph, old, flow))
+    columns[CURRENT] = graph.add("Add", columns[CURRENT], power)
+    columns[SPEED] = graph.add("Mul", columns[SPEED], graph.add("Div", new["speed"], old["speed"]))
+    row = graph.add("Concat", *columns.values(), axis=1)
+    return graph.add("Unsqueeze", row, np.array([1]))
+
+
+def _column(graph: Graph, value: str) -> str:
+    return graph.add("Unsqueeze", value, np.array([1]))
+
+
+def _in_force(graph: Graph, pump: PumpProfile, speed: str) -> str:
+    """Index of the level whose speed a sample shows, else of the stated one, (batch, 1)."""
+    off = graph.add("Sub", graph.add("Div", speed, numbers(pump.speed)), 1.0)
+    off = graph.add("Abs", off)
+    nearest = graph.add("ArgMin", off, axis=1, keepdims=1)
+    near = graph.add("Less", graph.add("ReduceMin", off, axes=[1], keepdims=1), NEAR)
+    stated = _column(graph, level_index(graph, "level"))
+    return graph.add("Where", near, nearest, stated)
+
+
+def _pump_at(graph: Graph, pump: PumpProfile, index: str) -> dict[str, str]:
+    """What the tables of a pump say about a level, each (batch, 1)."""
+    relative = numbers(pump.speed) / numbers(pump.reference_speed)
+    tables = {
+        "speed": numbers(pump.speed),
+        "shutoff": numbers(pump.shutoff_head),
+        "idle": numbers(pump.idle_current),
+        "loss": numbers(pump.linear_loss) * relative,
+        "slope": numbers(pump.current_per_flow) * relative,
+    }
+    return {name: graph.add("Gather", table, index, axis=0) for name, table in tables.items()}
+
+
+def _head_at(graph: Graph, pump: PumpProfile, at: dict[str, str], flow: str) -> str:
+    straight = graph.add("Mul", at["loss"], flow)
+    square = graph.add("Mul", graph.add("Mul", flow, flow), float(pump.quadratic_loss))
+    forward = graph.add("Add", straight, square)
+    backward = graph.add("Div", straight, BACKFLOW)
+    loss = graph.add("Where", graph.add("Greater", flow, 0.0), forward, backward)
+    return graph.add("Sub", at["shutoff"], loss)
+
+
+def _flow_at(graph: Graph, pump: PumpProfile, at: dict[str, str], head: str) -> str:
+    """The positive root of the head-flow curve, or what flows back beyond shut-off."""
+    k2 = float(pump.quadratic_loss)
+    spare = graph.add("Sub", at["shutoff"], head)
+    under = graph.add("Mul", graph.add("Max", spare, 0.0), 4 * k2)
+    root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", at["loss"], at["loss"]), under))
+    forward = graph.add("Div", graph.add("Sub", root, at["loss"]), 2 * k2)
+    beyond = graph.add("Mul", graph.add("Min", spare, 0.0), BACKFLOW)
+    return graph.add("Add", forward, graph.add("Div", beyond, at["loss"]))
+
+
+def _current_at(graph: Graph, at: dict[str, str], flow: str) -> str:
+    return graph.add("Add", at["idle"], graph.add("Mul", at["slope"], flow))
+
+
+# ── policy ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def policy_graph(policy: Policy, steps: int, about: dict[str, str]) -> bytes:
+    """Weights of the levels, the levels that are allowed, and the likeliest of these."""
+    inner = policy.policy if isinstance(policy, Constrained) else policy
+    if not isinstance(inner, LearnedPolicy):
+        raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
+    config = policy.config if isinstance(policy, Constrained) else PAPER
+    graph = Graph()
+    row = graph.add(
+        "Concat",
+        flat(graph, signal_scores(graph, inner.scaler)),
+        level_scores(graph, "level"),
+        axis=1,
+    )
+    weights = _network(
+        graph, graph.add("Clip", row, -FARTHEST_INPUT, FARTHEST_INPUT), inner.network
+    )
+    weights = graph.add("LogSoftmax", weights, axis=-1)
+    allowed = _allowed(graph, config)
+    masked = graph.add("Where", allowed, weights, NEVER)
+    if isinstance(policy, Constrained):
+        weights = graph.add("LogSoftmax", masked, axis=-1)
+    best = graph.add("ArgMax", masked, axis=1, keepdims=0)
+    graph.call(weights, "log_probability")
+    graph.call(allowed, "allowed")
+    graph.call(graph.add("Add", best, LEVELS[0]), "choice")
+    return graph.to_bytes("policy", [*hour_ports(steps, inner.scaler)], [*POLICY_OUT], about)
+
+
+def _network(graph: Graph, row: str, network: Any) -> str:
+    *hidden, last = zip(network.weights, network.biases, strict=True)
+    for weight, bias in hidden:
+        row = graph.add("Relu", affine(graph, row, numbers(weight), numbers(bias)))
+    return affine(graph, row, numbers(last[0]), numbers(last[1]))
+
+
+def _allowed(graph: Graph, config: ClinicalConfig) -> str:
+    """The constraint of policies/constraint.py, (batch, 8)."""
+    level = graph.add("Unsqueeze", "level", np.array([1]))
+    step = graph.add("Sub", np.array(LEVELS), level)
+    near = graph.add("LessOrEqual", graph.add("Abs", step), REACH)
+    upward = graph.add("GreaterOrEqual", step, 0)
+    columns = np.array([MAP, HR, PULSATILITY])
+    limits = np.array([config.map_limit, config.hr_limit, config.pulsatility_limit])
+    judged = graph.add("Gather", "signals", columns, axis=2)
+    known = graph.add("Where", graph.add("IsNaN", judged), np.inf, judged)
+    lowest = graph.add("ReduceMin", known, axes=[1], keepdims=0)  # (batch, 3)
+    above = graph.add("Greater", lowest, limits)
+    seen = graph.add("Less", lowest, np.inf)  # a signal without any sample is not safe
+    safe = graph.add("Cast", graph.add("And", above, seen), to=TensorProto.INT64)
+    safe = graph.add("ReduceMin", safe, axes=[1], keepdims=1)
+    stable = graph.add("Cast", safe, to=TensorProto.BOOL)
+    return graph.add("And", near, graph.add("Or", upward, stable))
+
+
+# ── guardian ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def guardian_graph(guardian: Guardian, steps: int, about: dict[str, str]) -> bytes:
+    """Log density, charge and p-value of a decision."""
+    graph = Graph()
+    density = _density(graph, guardian.density)  # (batch, 1)
+    away = graph.add("Sub", numbers(guardian.threshold), density)
+    charge = graph.add("Clip", away, numbers(guardian.lowest), numbers(guardian.highest))
+    below = graph.add("LessOrEqual", numbers(guardian.scores), density)
+    count = graph.add("Cast", below, to=TensorProto.FLOAT)
+    count = graph.add("ReduceSum", count, np.array([1]), keepdims=1)
+    share = graph.add("Div", graph.add("Add", count, 1.0), 1.0 + len(guardian.scores))
+    for value, port in zip((density, charge, share), GUARDIAN_OUT, strict=True):
+        graph.call(graph.add("Squeeze", value, np.array([1])), port.name)
+    joint: Any = guardian.density
+    joint = joint.joint if isinstance(joint, Conditional) else joint
+    inputs = [*hour_ports(steps, joint.pairs.scaler), CHOICE]
+    return graph.to_bytes("guardian", inputs, [*GUARDIAN_OUT], about)
+
+
+def _density(graph: Graph, density: Any) -> str:
+    """Log density of the choice, (batch, 1)."""
+    if not isinstance(density, Conditional):
+        return _joint(graph, density, _point(graph, density.pairs))
+    joint = _joint(graph, density.joint, _point(graph, density.joint.pairs))
+    if density.states is not None:
+        known = _joint(graph, density.states, _point(graph, density.states.pairs))
+    else:
+        each = [
+            _joint(graph, density.joint, _point(graph, density.joint.pairs, level))
+            for level in LEVELS
+        ]
+        known = log_sum(graph, graph.add("Concat", *each, axis=1))
+    return graph.add("Sub", joint, graph.add("Mul", known, 1.0 - float(density.share)))
+
+
+def _point(graph: Graph, pairs: Pairs, level: int | None = None) -> str:
+    """A decision as a point (guardian/pairs.py); `level` instead of the choice."""
+    choice = CHOICE.name
+    if level is not None:  # the same for everybody
+        choice = graph.add("Add", graph.add("Mul", "level", 0), level)
+    weighted = graph.add("Mul", level_scores(graph, choice), float(pairs.action_weight))
+    hour = flat(graph, signal_scores(graph, pairs.scaler))
+    return graph.add("Concat", hour, level_scores(graph, "level"), weighted, axis=1)
+
+
+def _joint(graph: Graph, density: Any, point: str) -> str:
+    makers = {FlowDensity: _flow, Kde: _kernels}
+    if type(density) not in makers:
+        raise TypeError(f"expected a flow or a kernel density, got {type(density).__name__}.")
+    return makers[type(density)](graph, density, point)
+
+
+def _flow(graph: Graph, density: FlowDensity, point: str) -> str:
+    """Whitened, bent by the couplings, a normal at the end."""
+    whitening = density.whitening
+    point = graph.add("Sub", point, numbers(whitening.center))
+    point = graph.add("MatMul", point, numbers(whitening.matrix).T)
+    network = density.flow.couplings.network
+    size = len(numbers(whitening.center))
+    constant = float(whitening.log_volume) - 0.5 * size * np.log(2 * np.pi)
+    total = graph.constant(np.full((1, 1), constant))
+    for turn in range(len(network.layers[0].weight)):
+        layers = member(network.layers, turn)
+        moves = (np.arange(size) + turn) % 2 == 0
+        read = perceptron(graph, graph.add("Where", moves, 0.0, point), layers)
+        halves = [np.arange(size), np.arange(size, 2 * size)]
+        raw, offset = (graph.add("Gather", read, half, axis=1) for half in halves)
+        bent = graph.add("Mul", graph.add("Tanh", graph.add("Div", raw, LOG_SCALE)), LOG_SCALE)
+        scale = graph.add("Where", moves, bent, 0.0)
+        moved = graph.add("Add", graph.add("Mul", point, graph.add("Exp", scale)), offset)
+        point = graph.add("Where", moves, moved, point)
+        volume = graph.add("ReduceSum", scale, np.array([1]), keepdims=1)
+        total = graph.add("Add", total, volume)
+    return graph.add("Sub", total, graph.add("Mul", _squares(graph, point), 0.5))
+
+
+def _kernels(graph: Graph, kde: Kde, point: str) -> str:
+    """The nearest recorded decisions, added up as kernels (guardian/kde.py)."""
+    points = numbers(kde.points) / float(kde.bandwidth)
+    sizes = -0.5 * np.sum(np.square(points), axis=1)
+    scaled = graph.add("Div", point, float(kde.bandwidth))
+    match = affine(graph, scaled, points.T, sizes)
+    if kde.neighbors is not None:
+        match = graph.add("TopK", match, np.array([kde.neighbors]), outputs=2, axis=1)
+    constant = float(kde.log_constant) - np.log(len(points))
+    away = graph.add("Mul", _squares(graph, scaled), 0.5)
+    return graph.add("Add", graph.add("Sub", log_sum(graph, match), away), constant)
+
+
+def _squares(graph: Graph, value: str) -> str:
+    return graph.add("ReduceSum", graph.add("Mul", value, value), np.array([1]), keepdims=1)

@@ -1,0 +1,321 @@
+"""What everything is called, how it is drawn, and where it is shown.
+
+Methods, judges, data sets, settings, episode metrics, twins, estimators: tables, figures and
+sentences read them here, so that a name, a color or a rounding is the same wherever it stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from stepdown.evaluation.compare import Metric
+from stepdown.signals import LEVELS
+
+Data = Literal["recorded", "noiseless", "noisy"]
+Setting = Literal["ours", "paper"]
+
+# Okabe and Ito's palette, darkened where thin lines would fade on white.
+BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+SKY, OCHRE, VIOLET, GRAY, BLACK = "#56b4e9", "#8a6d00", "#7b5cb8", "#5f6b76", "#222222"
+TRUTH, TWIN = BLUE, ORANGE  # what is true, what a twin says
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is told from the others; dash and marker do without color."""
+
+    color: str
+    dash: Any = "-"  # as Matplotlib takes it
+    marker: str = "o"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What something is called and how it is drawn."""
+
+    words: str
+    look: Look
+
+
+# ── methods ───────────────────────────────────────────────────────────────────────────────────────
+
+OURS, CLINICIANS, CEILING, EXPERT = "cormpo_kde", "clinicians", "look-ahead", "expert"
+UNKNOWN = Look(GRAY, "-.", "x")
+DOTTED, DASHED = (0, (1, 1.2)), (0, (5, 2))
+GROUPS = {  # of the tables; who stands in none is in the CSV files alone
+    "paper": "The paper's methods",
+    "parts": "What each part of CORMPO does",
+    "twin": "Learned in the better twin",
+    "references": "References",
+    "contrasts": "Contrasts",
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the tables."""
+
+    words: str
+    group: str  # of GROUPS, or "constant"
+    look: Look = UNKNOWN
+    rival: Literal["", "baseline", "part"] = ""  # the paper's baseline; CORMPO without density
+
+
+METHODS = {  # in the order of the tables
+    "bc": Method("BC (cloning)", "paper", Look(OCHRE, (0, (5, 1.5, 1, 1.5)), "D"), "baseline"),
+    "mbpo": Method("MBPO", "paper", Look(ORANGE, DASHED, "v"), "baseline"),
+    "mopo": Method("MOPO", "paper", Look(GREEN, DASHED, "P"), "baseline"),
+    "svr": Method("SVR", "paper", Look(PINK, (0, (8, 2)), "h"), "baseline"),
+    "cormpo_flow": Method("CORMPO (RealNVP)", "paper", Look(SKY, (0, (6, 1.5)), "s")),
+    OURS: Method("CORMPO (KDE)", "paper", Look(BLUE)),
+    "cormpo_unshaped": Method("CORMPO, reward unshaped", "parts", Look(BLUE, DOTTED, "^")),
+    "mbpo_shaped": Method("MBPO, reward shaped", "parts", Look(ORANGE, DOTTED, "<"), "part"),
+    "mopo_shaped": Method("MOPO, reward shaped", "parts", Look(GREEN, DOTTED, "X"), "part"),
+    "disagreement": Method("Disagreement", "parts", Look(VIOLET, DASHED, "p"), "part"),
+    "disagreement_shaped": Method(
+        "Disagreement, shaped", "parts", Look(VIOLET, DOTTED, "*"), "part"
+    ),
+    "mbpo_twin": Method("MBPO taught by the twin", "twin", Look(ORANGE, "-", ">")),
+    "cormpo_twin": Method("CORMPO taught by the twin", "twin", Look(BLUE, (0, (3, 1, 1, 1)), "H")),
+    EXPERT: Method("Expert (learned in the twin)", "references", Look(GRAY, (0, (3, 1)), "d")),
+    CLINICIANS: Method("Clinicians", "references", Look(BLACK)),
+    "hold": Method("Hold the level", "references"),
+    "taper": Method("Taper when stable", "references"),
+    "protocol": Method("Weaning protocol", "references"),
+    CEILING: Method("Look-ahead (ceiling)", "references"),
+    "blind stepping down": Method("Blind stepping down", "contrasts"),
+    "random": Method("Random level", "contrasts"),
+    **{f"always P{level}": Method(f"Always P{level}", "constant") for level in LEVELS},
+}
+
+
+def members_of(*groups: str) -> tuple[str, ...]:
+    """The methods of these groups, in the order of the tables."""
+    return tuple(name for name, method in METHODS.items() if method.group in groups)
+
+
+LEARNED = members_of("paper", "parts", "twin")
+REFERENCES, CONTRASTS, CONSTANT = (members_of(x) for x in ("references", "contrasts", "constant"))
+BASELINES = tuple(name for name, method in METHODS.items() if method.rival == "baseline")
+PARTS = tuple(name for name, method in METHODS.items() if method.rival == "part")
+
+# Who is shown where there is no room for all.
+PENALTIES = (EXPERT, CLINICIANS, *BASELINES, OURS, "cormpo_flow", "disagreement")  # table of App. F
+SCORED = (CLINICIANS, "mbpo", "mopo", OURS)  # distributions of scores
+GROUPED = (*BASELINES, OURS, "disagreement_shaped", "hold")  # table of subgroups
+PLOTTED = tuple(x for x in GROUPED if x != "bc")  # figures of subgroups and of transfer
+BEDSIDE = (*BASELINES, OURS, "cormpo_flow")  # six hours from one start
+AGREED = (*BEDSIDE, "mbpo_shaped", "disagreement_shaped")  # would they have done as clinicians did
+TOLD = ("mbpo", "mbpo_shaped", "disagreement_shaped", CLINICIANS)  # sentences about all cohorts
+BESIDE = {"mbpo_twin": ("mbpo_shaped",), "cormpo_twin": ("mbpo_twin",)}  # what one change does
+
+
+def name_of(method: str) -> str:
+    """A method in words."""
+    known = METHODS.get(method)
+    return method[:1].upper() + method[1:] if known is None else known.words
+
+
+def look_of(method: str) -> dict[str, Any]:
+    """How a method's line is drawn everywhere, as Matplotlib takes it."""
+    look = METHODS[method].look if method in METHODS else UNKNOWN
+    width = 2.4 if method in (OURS, CLINICIANS) else 1.5
+    return {"color": look.color, "ls": look.dash, "marker": look.marker, "ms": 4.5, "lw": width}
+
+
+# ── who judges, what was learned from, in which setting ───────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Who scores episodes."""
+
+    words: str  # above a column
+    full: str  # in a sentence
+    place: str
+    legend: str  # where the twin's promise is held beside the truth
+
+
+JUDGES = {
+    "twin": Judge("twin", "twin", "in the twin", "what the twin says (shaded: 95 % interval)"),
+    "patients": Judge(
+        "test patients",
+        "true test patients",
+        "in true test patients",
+        "true test patients (arrow: from the twin to here)",
+    ),
+    "fresh": Judge("fresh patients", "fresh patients", "in fresh patients", "fresh patients"),
+}
+TRUE_JUDGES = ("fresh", "patients")  # the surest first
+DATA: dict[str, str] = {
+    "recorded": "recorded hours",
+    "noiseless": "noiseless synthetic hours",
+    "noisy": "noisy synthetic hours",
+}
+SETTINGS: dict[str, str] = {"ours": "our settings", "paper": "the paper's settings"}
+PRESETS = {  # of a simulated cohort
+    "guarded": Look(BLUE, marker="o"),
+    "benign": Look(GREEN, marker="^"),
+    "hidden": Look(ORANGE, marker="s"),
+}
+UNKNOWN_PRESET = Look(VIOLET, marker="D")
+
+
+SOURCES = {  # who says what hours bring
+    "truth": Label("true patients", Look(TRUTH)),
+    "twin": Label("twin", Look(TWIN, DASHED, "s")),
+    "ensemble": Label("ensemble that policies learn in", Look(GREEN, DOTTED, "^")),
+    "records": Label("records", Look(BLACK)),
+}
+PARAMETERS = {  # of CORMPO, changed one at a time
+    "tau": "Threshold: percentile of select hours",
+    "lambda": "Weight of the penalty, λ",
+    "lambda1": "Charge for jumps, λ₁",
+    "lambda2": "Bonus for weaning, λ₂",
+}
+
+
+# ── episode metrics ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class EpisodeMetric:
+    """A number of every episode: its words, its rounding, where it is shown.
+
+    Those in `METRICS` are in the figures of scores and of sensitivity, in the tables that they
+    name, in the short table and in the rows over all cohorts, and are asked for a winner.
+    """
+
+    words: str  # above its columns
+    short: str  # beside an axis
+    brief: str  # in the terminal
+    table: Literal["safety", "changes"]
+    bins: np.ndarray  # of its histogram, as shown
+    definition: tuple[str, str]
+    sign: float = 1.0  # −1 where less is better
+    scale: float = 1.0  # 100 for what is shown in percent
+    digits: int = 2
+    printed: bool = True  # by the paper
+    reading: str = ""  # which of several definitions
+    beside: tuple[Metric, ...] = ()  # the other ones
+
+    @property
+    def axis(self) -> str:
+        """Beside an axis, with the definition that is taken."""
+        return f"{self.short} ({self.reading})" if self.reading else self.short
+
+
+METRICS: Mapping[Metric, EpisodeMetric] = {
+    "reward": EpisodeMetric(
+        "Reward of 6 hours",
+        "Reward of 6 h",
+        "reward",
+        "safety",
+        np.linspace(-12, 4, 33),
+        (
+            "Reward",
+            "sum over six hours of the paper's hourly score of MAP, heart rate and pulsatility, "
+            "normalized with its constants: 3.84 at best, −12 at worst. Hours after death count "
+            "−2.",
+        ),
+    ),
+    "acp": EpisodeMetric(
+        "ACP, levels",
+        "ACP, levels",
+        "ACP",
+        "changes",
+        np.arange(-0.5, 13, 1),
+        (
+            "ACP",
+            "action change penalty: levels moved by jumps of more than two levels, summed over "
+            "six decisions.",
+        ),
+        sign=-1.0,
+    ),
+    "ws_gradient": EpisodeMetric(
+        "Weaning score: gradient / limits / both",
+        "Weaning score",
+        "WS",
+        "changes",
+        np.linspace(-1.0625, 2.0625, 26),
+        (
+            "Weaning score (WS)",
+            "mean over decisions in stable hours: +1 or +2 for a drop of one or two levels, −1 "
+            "for any rise, 0 otherwise.",
+        ),
+        reading="gradient",
+        beside=("ws_limits", "ws_both"),
+    ),
+    "unsafe_hours": EpisodeMetric(
+        "Unsafe hours, %",
+        "Unsafe hours, %",
+        "unsafe",
+        "safety",
+        np.arange(-100 / 12, 110, 100 / 6),
+        (
+            "Unsafe hours",
+            "share of the hours after a decision with MAP of 60 mmHg or less, heart rate of "
+            "50/min or less, or pulsatility of 10 mmHg or less at any sample, or after death.",
+        ),
+        sign=-1.0,
+        scale=100.0,
+        digits=1,
+        printed=False,
+    ),
+}
+
+
+def metrics_of(table: str) -> tuple[Metric, ...]:
+    """The metrics of a table, in its order."""
+    return tuple(name for name, metric in METRICS.items() if metric.table == table)
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────────
+
+TWINS = {
+    "persistence": "Persistence",
+    "mlp": "MLP",
+    "np": "Neural process",
+    "clmu": "CLMU",
+    "ssm": "State-space model",
+    "tdt": "Transformer (the paper's)",
+    "rotary": "Transformer, rotary",
+    "best": "Better twin (ours)",
+}
+TWIN_METRICS = {  # of forecasts
+    "mae": "MAE, mixed units",
+    "mae_z": "MAE, z",
+    "mae_map": "MAE of MAP, mmHg",
+    "mae_static": "MAE, level stays",
+    "mae_changing": "MAE, level changes",
+    "trend": "MAP trend right",
+    "crps": "CRPS, mixed units",
+    "crps_z": "CRPS, z",
+    "coverage50": "in 50 % band",
+    "coverage90": "in 90 % band",
+}
+WINDOW_METRICS = {"mse_z": "MSE, z", "mse_map": "MSE of MAP, mmHg²"}
+
+
+ESTIMATORS = {  # how records alone are asked about a policy
+    "joint": Label("FQE and WDR", Look(GREEN, marker="o")),
+    "wis": Label("WIS", Look(VIOLET, marker="v")),
+    "fqe": Label("FQE", Look(PINK, marker="^")),
+    "wdr": Label("WDR", Look(OCHRE, marker="D")),
+    "magic": Label("MAGIC", Look(ORANGE, marker="P")),
+}
+RECOMMENDED = "joint"
+SHIFTS = {  # ways to move decisions away from the records: in words, and beside an axis
+    "offset": ("Signals moved, held over the hour", "Shift, sd of train patients"),
+    "noise": ("Signals with noise in every sample", "Noise, sd of train patients"),
+    "action": ("Chosen level moved", "Shift, levels"),
+}
+
+
+def size_words(kind: str, size: float) -> str:
+    """The size of a shift with its unit."""
+    if kind == "action":
+        return f"{size:g} level" + ("" if size == 1 else "s")
+    return f"{size:g} sd"
