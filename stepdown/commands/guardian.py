@@ -5,7 +5,6 @@ the twins. The search looks at select patients alone.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,7 @@ import jax.random as jr
 
 from stepdown.artifacts import provenance, require_free, to_json, write_folder
 from stepdown.commands.checks import check_outputs, check_seed, name_models
-from stepdown.evaluation.guardian_search import SearchConfig, Trial, search_guardian
+from stepdown.evaluation.guardian_search import SearchConfig, search_guardian
 from stepdown.evaluation.shifts import Moved, score_shifts
 from stepdown.experiment.progress import progress
 from stepdown.guardian.density import Density
@@ -25,7 +24,8 @@ from stepdown.guardian.threshold import Clip, GuardianConfig
 from stepdown.problem.hours import make_transitions
 from stepdown.records.fitted_on import read_note, read_parts, require_same_split, save_fitted
 from stepdown.records.split import SPLIT
-from stepdown.report.guardian_figures import draw_densities, draw_search, draw_shifts, size_words
+from stepdown.report.guardian_figures import draw_densities, draw_search, draw_shifts
+from stepdown.report.model_tables import densities_text, shifts_text
 
 if TYPE_CHECKING:
     DensityName = str
@@ -132,7 +132,7 @@ def score_guardians(config: GuardianScoreConfig) -> None:
             files[PLACES.format(name)] = draw_densities(name, guardian, moved[name])
         about = provenance(config=config, seed=config.seed)
         write_folder(config.figures, files, kind="figures", about=about)
-    sys.stdout.write(scores_to_text(found))
+    sys.stdout.write(shifts_text(found))
 
 
 def search(config: GuardianSearchConfig) -> None:
@@ -153,51 +153,7 @@ def search(config: GuardianSearchConfig) -> None:
         about = provenance(config=config, seed=config.seed)
         files = {SEARCH: draw_search(best, trials, wanted)}
         write_folder(config.figures, files, kind="figures", about=about)
-    sys.stdout.write(trials_to_text(best, trials, wanted))
-
-
-def scores_to_text(found: Mapping[str, Any]) -> str:
-    """An aligned table per guardian."""
-    blocks = []
-    for name, one in found.items():
-        rate = f"{100 * one['rate']:g} %"
-        alarms = ", ".join(
-            f"{100 * row['real']:.1f} % (asked {100 * row['asked']:g} %)"
-            for row in one["false_alarms"]
-        )
-        small = one["small_changes"]
-        refused = "-" if small["refused"] is None else f"{100 * small['refused']:.1f} %"
-        lines = [
-            f"{name}: {one['decisions']:,} decisions of {one['patients']:,} test patients",
-            f"  false alarms: {alarms}; below the threshold of u: "
-            f"{100 * one['threshold_alarms']:.1f} %",
-            f"  recorded changes of one or two levels refused at {rate}: {refused} "
-            f"of {small['decisions']:,}",
-            f"  {'shift':14s}{'AUROC':>8s}{'recall at ' + rate:>16s}",
-        ]
-        for row in one["shifts"]:
-            words = f"{row['kind']} {size_words(row['kind'], row['size'])}"
-            lines.append(f"  {words:16s}{row['auroc']:6.3f}{row['recall']:16.3f}")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
-
-
-def trials_to_text(best: Trial, trials: tuple[Trial, ...], config: SearchConfig) -> str:
-    """An aligned table of all trials, then the choice."""
-    lines = ["weight  bandwidth  share  swapped  small changes refused  1-sd recall  allowed"]
-    for one in trials:
-        lines.append(
-            f"{one.weight:6g}{one.bandwidth:11g}{one.share:7g}{one.swapped:9.3f}"
-            f"{100 * one.small_changes:21.1f} %{one.state_recall:13.3f}"
-            f"{'yes' if one.allowed else 'no':>9s}{'  <' if one == best else ''}"
-        )
-    words = f"chosen: weight {best.weight:g}, bandwidth {best.bandwidth:g}, share {best.share:g}"
-    if not best.allowed:
-        words = (
-            f"no trial refuses at most {100 * config.most_alarms:g} % of small changes and at "
-            f"least {100 * config.least_recall:g} % of moved hours; closest by AUROC: {words[8:]}"
-        )
-    return "\n".join([*lines, "", words]) + ".\n"
+    sys.stdout.write(densities_text(best, trials, wanted))
 
 
 def _write_json(file: Path | None, found: object) -> None:

@@ -55,7 +55,7 @@ from stepdown.records.fitted_on import (
     save_fitted,
 )
 from stepdown.records.split import SPLIT
-from stepdown.report.grids import Cell, Grid, to_text
+from stepdown.report.model_tables import training_text, trials_text
 from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
@@ -165,7 +165,7 @@ def search(config: SearchConfig) -> int:
         found = desk.info(job)
     lines = [json.dumps(one, sort_keys=True) + "\n" for one in found["trials"]]
     (config.out / TRIALS).write_text("".join(lines), encoding="utf-8")
-    sys.stdout.write(trials_to_text(found))
+    sys.stdout.write(trials_text(found))
     return 0
 
 
@@ -406,34 +406,6 @@ def _files(job: Job, desk: Desk, given: _Given, found: dict[str, Any]) -> dict[s
 
 
 def summary_to_text(found: dict[str, Any]) -> str:
-    """An aligned table, one line per seed, and the mean over seeds."""
-    rows = found["seeds"]
-    names = [name for name in ("updates", *SHOWN) if name in rows[0]]
-    lines = []
-    for row in rows:
-        cells = [str(row["seed"]), *(_cell(row[name]) for name in names), mix_words(row["levels"])]
-        lines.append(tuple(map(Cell, cells)))
-    head = ("seed", *names, "levels on select patients")
-    text = to_text(Grid(f"Trained: {found['method']}", head, tuple(lines)))
-    if "twin_reward" in names:
-        scores = np.array([row["twin_reward"] for row in rows])
-        text += (
-            f"\n{found['method']}: reward in the twin, select patients: {scores.mean():.3f} "
-            f"± {scores.std():.3f} over {len(rows)} seeds\n"
-        )
-    return text
-
-
-def _cell(value: float | int) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
-
-
-def trials_to_text(found: dict[str, Any]) -> str:
-    """A line per trial, the best one marked."""
-    lines = []
-    for one in found["trials"]:
-        words = ", ".join(f"{name} {value:g}" for name, value in one["changes"].items()) or "none"
-        best = one["changes"] == found["chosen"]
-        lines.append((Cell(words), Cell(f"{one['score']:.3f}", strong=best)))
-    head = ("change of the preset", "reward in the twin, select patients")
-    return to_text(Grid(f"Trials of {found['method']}; a star marks the best", head, tuple(lines)))
+    """A line for every seed, and the mean over seeds."""
+    mixes = [mix_words(row["levels"]) for row in found["seeds"]]
+    return training_text(found, ("updates", *SHOWN), mixes)

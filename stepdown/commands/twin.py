@@ -19,6 +19,8 @@ from stepdown.evaluation.forecast import (
     Forecaster,
     ForecastScores,
     compare_forecasts,
+    describe_honesty,
+    forecast_examples,
     score_forecasts,
     summarize,
 )
@@ -39,12 +41,11 @@ from stepdown.records.fitted_on import (
     save_fitted,
 )
 from stepdown.records.split import SPLIT
-from stepdown.report.twin_figures import draw_calibration, draw_examples, draw_growth
+from stepdown.report.model_tables import forecasts_text
+from stepdown.report.twin_figures import draw_examples, draw_growth, draw_honesty
 from stepdown.twin.fit import KIND, fit_twin, save_twin
 from stepdown.twin.twins import TWINS, Size, load_twin, twin_config
 
-COLUMNS = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "trend", "crps", "crps_z")
-COLUMNS += ("coverage50", "coverage90")
 COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "crps", "crps_z")
 PERSISTENCE = "persistence"
 
@@ -121,7 +122,7 @@ def score_twins(config: TwinScoreConfig) -> None:
     found = scores_to_dict(scores)
     if config.json is not None:
         config.json.write_bytes(to_json(found))
-    sys.stdout.write(scores_to_text(found))
+    sys.stdout.write(forecasts_text(found["models"], PERSISTENCE))
     if config.figures is not None:
         _draw(config.figures, models, scores, hours)
 
@@ -151,39 +152,21 @@ def scores_to_dict(scores: Mapping[str, ForecastScores]) -> dict[str, Any]:
     return {"models": models}
 
 
-def scores_to_text(found: dict[str, Any]) -> str:
-    """An aligned table, one line per model, and what its numbers rest on."""
-    models = found["models"]
-    lines = [["model", *COLUMNS]]
-    lines += [[name, *(_cell(one[key]) for key in COLUMNS)] for name, one in models.items()]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    table = [
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-        for line in lines
-    ]
-    base = models[PERSISTENCE]
-    table.append(
-        f"\n{base['rows']:,} hours of {base['patients']:,} patients, "
-        f"{base['changing']['rows']:,} with a change of level; "
-        f"always guessing the most frequent trend scores {base['trend_base']:.3f}."
-    )
-    return "\n".join(table) + "\n"
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _draw(path: Path, models, scores, hours: Transitions) -> None:
+def _draw(path: Path, models: dict[str, Forecaster], scores, hours: Transitions) -> None:
     """The figures of a comparison; the first twin that was named is the main one."""
     order = [name for name in models if name != PERSISTENCE] + [PERSISTENCE]
-    models, scores = ({name: x[name] for name in order} for x in (models, scores))
-    growths = {name: grow_errors(model, hours, key=jr.key(0)) for name, model in models.items()}
+    growths = {name: grow_errors(models[name], hours, key=jr.key(0)) for name in order}
+    growing = {name: summarize_growth(one) for name, one in growths.items()}
+    honesty = {name: describe_honesty(scores[name], key=jr.key(0)) for name in order}
+    examples = {
+        name: forecast_examples(models[name], hours, key=jr.key(0)) for name in order
+    }
+    starts = len(growths[order[0]].patient)
     content: dict[str, Content] = {
-        "examples.png": lambda file: draw_examples(models, hours, file),
-        "calibration.png": lambda file: draw_calibration(scores, file),
-        "growth.png": lambda file: draw_growth(growths, file),
-        "growth.json": to_json({name: summarize_growth(one) for name, one in growths.items()}),
+        "examples.png": draw_examples(hours, examples),
+        "calibration.png": draw_honesty(honesty),
+        "growth.png": draw_growth(growing, starts),
+        "growth.json": to_json(growing),
     }
     write_folder(path, content, kind="figures", about=provenance(config=PAPER_HORIZON))
 

@@ -11,24 +11,17 @@ from typing import Any, Literal
 import numpy as np
 
 from stepdown.evaluation.compare import Metric
+from stepdown.handover import Look
+from stepdown.policies.learning import Method as Learned
+from stepdown.policies.methods import METHODS as LEARNERS
+from stepdown.policies.methods import OURS_METHOD
 from stepdown.signals import LEVELS
-
-Data = Literal["recorded", "noiseless", "noisy"]
-Setting = Literal["ours", "paper"]
+from stepdown.twin.twins import TWINS
 
 # Okabe and Ito's palette, darkened where thin lines would fade on white.
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 SKY, OCHRE, VIOLET, GRAY, BLACK = "#56b4e9", "#8a6d00", "#7b5cb8", "#5f6b76", "#222222"
 TRUTH, TWIN = BLUE, ORANGE  # what is true, what a twin says
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a line is told from the others; dash and marker do without color."""
-
-    color: str
-    dash: Any = "-"  # as Matplotlib takes it
-    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class Label:
 
 # ── methods ───────────────────────────────────────────────────────────────────────────────────────
 
-OURS, CLINICIANS, CEILING, EXPERT = "cormpo_kde", "clinicians", "look-ahead", "expert"
+OURS, CLINICIANS, CEILING, EXPERT = OURS_METHOD, "clinicians", "look-ahead", "expert"
 UNKNOWN = Look(GRAY, "-.", "x")
 DOTTED, DASHED = (0, (1, 1.2)), (0, (5, 2))
 GROUPS = {  # of the tables; who stands in none is in the CSV files alone
@@ -63,23 +56,16 @@ class Method:
     rival: Literal["", "baseline", "part"] = ""  # the paper's baseline; CORMPO without density
 
 
+def _learned(method: Learned) -> Method:
+    """A row of the table of methods (policies/methods.py)."""
+    group = "references" if method.group == "expert" else method.group
+    rivals: dict[str, Literal["baseline", "part"]] = {"paper": "baseline", "parts": "part"}
+    rival = "" if method.density else rivals.get(method.group, "")
+    return Method(method.words, group, method.look, rival)
+
+
 METHODS = {  # in the order of the tables
-    "bc": Method("BC (cloning)", "paper", Look(OCHRE, (0, (5, 1.5, 1, 1.5)), "D"), "baseline"),
-    "mbpo": Method("MBPO", "paper", Look(ORANGE, DASHED, "v"), "baseline"),
-    "mopo": Method("MOPO", "paper", Look(GREEN, DASHED, "P"), "baseline"),
-    "svr": Method("SVR", "paper", Look(PINK, (0, (8, 2)), "h"), "baseline"),
-    "cormpo_flow": Method("CORMPO (RealNVP)", "paper", Look(SKY, (0, (6, 1.5)), "s")),
-    OURS: Method("CORMPO (KDE)", "paper", Look(BLUE)),
-    "cormpo_unshaped": Method("CORMPO, reward unshaped", "parts", Look(BLUE, DOTTED, "^")),
-    "mbpo_shaped": Method("MBPO, reward shaped", "parts", Look(ORANGE, DOTTED, "<"), "part"),
-    "mopo_shaped": Method("MOPO, reward shaped", "parts", Look(GREEN, DOTTED, "X"), "part"),
-    "disagreement": Method("Disagreement", "parts", Look(VIOLET, DASHED, "p"), "part"),
-    "disagreement_shaped": Method(
-        "Disagreement, shaped", "parts", Look(VIOLET, DOTTED, "*"), "part"
-    ),
-    "mbpo_twin": Method("MBPO taught by the twin", "twin", Look(ORANGE, "-", ">")),
-    "cormpo_twin": Method("CORMPO taught by the twin", "twin", Look(BLUE, (0, (3, 1, 1, 1)), "H")),
-    EXPERT: Method("Expert (learned in the twin)", "references", Look(GRAY, (0, (3, 1)), "d")),
+    **{name: _learned(method) for name, method in LEARNERS.items()},
     CLINICIANS: Method("Clinicians", "references", Look(BLACK)),
     "hold": Method("Hold the level", "references"),
     "taper": Method("Taper when stable", "references"),
@@ -274,16 +260,11 @@ def metrics_of(table: str) -> tuple[Metric, ...]:
 
 # ── models ────────────────────────────────────────────────────────────────────────────────────────
 
-TWINS = {
-    "persistence": "Persistence",
-    "mlp": "MLP",
-    "np": "Neural process",
-    "clmu": "CLMU",
-    "ssm": "State-space model",
-    "tdt": "Transformer (the paper's)",
-    "rotary": "Transformer, rotary",
-    "best": "Better twin (ours)",
-}
+def twin_name(model: str) -> str:
+    """A twin in words."""
+    return TWINS[model].words if model in TWINS else model
+
+
 TWIN_METRICS = {  # of forecasts
     "mae": "MAE, mixed units",
     "mae_z": "MAE, z",

@@ -13,9 +13,8 @@ import numpy as np
 
 from stepdown.evaluation.guardian_search import SearchConfig
 from stepdown.evaluation.guardian_search import Trial as DensityTrial
-from stepdown.evaluation.policy_search import Trial as PolicyTrial
 from stepdown.report.grids import Cell, Grid, mean_sd, to_text
-from stepdown.report.labels import TWIN_METRICS, TWINS, WINDOW_METRICS, size_words
+from stepdown.report.labels import TWIN_METRICS, WINDOW_METRICS, size_words, twin_name
 from stepdown.report.paper_numbers import SOURCES, WINDOWS, Number
 from stepdown.report.paper_numbers import TWINS as PAPERS_TWINS
 
@@ -54,7 +53,7 @@ def twin_grid(models: Summaries) -> Grid:
     """Twins as lines, scores as columns; the paper's score stands below ours."""
     rows = {(row["model"], row["metric"]): row for row in twin_rows(models)}
     lines = [
-        (Cell(TWINS.get(model, model)), *(_beside(rows[model, x], 3) for x in TWIN_METRICS))
+        (Cell(twin_name(model)), *(_beside(rows[model, x], 3) for x in TWIN_METRICS))
         for model in models
     ]
     note = (
@@ -69,7 +68,7 @@ def settings_grid(windows: Windows) -> Grid:
     """Windows and models as lines."""
     rows = {(x["window"], x["model"], x["metric"]): x for x in settings_rows(windows)}
     lines = [
-        (Cell(f"{window}, {TWINS.get(model, model)}"),
+        (Cell(f"{window}, {twin_name(model)}"),
          *(_beside(rows[window, model, x], 3) for x in WINDOW_METRICS))
         for window, models in windows.items()
         for model in models
@@ -235,11 +234,15 @@ def _either(value: float | int) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-def trials_text(best: PolicyTrial, trials: Sequence[PolicyTrial]) -> str:
+def trials_text(found: Scores) -> str:
     """A line for each trial of a search for a policy, the best one marked."""
+    best = found["chosen"]
     lines = tuple(
-        (Cell(f"{one.score:.3f}"), Cell(changes_words(one.changes) + "  <" * (one == best)))
-        for one in trials
+        (
+            Cell(f"{one['score']:.3f}"),
+            Cell(changes_words(one["changes"]) + "  <" * (one["changes"] == best)),
+        )
+        for one in found["trials"]
     )
     head = ("reward in the twin, select patients", "change of the preset")
     return to_text(Grid("", head, lines, kinds=("number", "")), rule=False)

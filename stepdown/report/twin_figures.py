@@ -69,67 +69,10 @@ HORIZONS = {
 }
 
 
-class Examples(eqx.Module):
-    """Test hours in which the level changes, and what models say about them."""
-
-    state: Float[np.ndarray, "rows steps columns"]
-    level: Int[np.ndarray, " rows"]
-    next_state: Float[np.ndarray, "rows steps columns"]
-    centers: dict[str, Float[np.ndarray, "rows steps columns"]]
-    drawn: Float[np.ndarray, "rows draws steps columns"]  # by the first model
-
-
 def _looks(names: Sequence[str]) -> dict[str, Look]:
-    """One look per model, in their order; from the eighth on they repeat."""
-    return {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(names)}
-
-
-def forecast_examples(
-    models: Mapping[str, Forecaster], hours: Transitions, number: int = 4
-) -> Examples:
-    """Forecasts of every model where the level changes, and draws of the first one."""
-    require_role(hours, "test")
-    rows = np.array(pick_changes(hours, number))
-    cut = hours.state[rows], hours.level[rows]
-    # compiled as a whole: operation by operation would take a minute
-    centers = {name: np.asarray(_centers(model, *cut)) for name, model in models.items()}
-    drawn = np.asarray(_draws(next(iter(models.values())), *cut))
-    state, level, next_state = (np.asarray(x) for x in (*cut, hours.next_state[rows]))
-    return Examples(state, level, next_state, centers, drawn)
-
-
-def pick_changes(hours: Transitions, number: int) -> list[int]:
-    """Rows whose level changes at the decision and not inside an hour, drops and rises in turn.
-
-    First the largest change each way, then usual ones (one or two levels), each of another patient.
-    """
-    before = np.rint(np.asarray(hours.state)[:, -1, LEVEL]).astype(int)
-    inside_hours = np.asarray(hours.changed) | changed_before(hours)
-    step = np.where(inside_hours, 0, np.asarray(hours.level) - before)
-    patient = np.asarray(hours.patient)
-    size = np.abs(step)
-    chosen: list[int] = []
-    for turn in range(number):
-        wanted = np.where(turn % 2 == 0, step < 0, step > 0) & ~np.isin(patient, patient[chosen])
-        wanted &= (size <= USUAL) | (turn < 2)
-        if wanted.any():
-            chosen.append(int(np.argmax(np.where(wanted, size, 0))))
-    if not chosen:
-        raise ValueError("expected hours in which the level changes, got none. Use longer stays.")
-    return chosen
-
-
-@eqx.filter_jit
-def _centers(model: Forecaster, states, levels):
-    return jax.vmap(model.center)(states, levels)
-
-
-@eqx.filter_jit
-def _draws(model: Forecaster, states, levels):
-    """Draws of every row (rows, draws, steps, columns)."""
-    keys = jr.split(jr.key(0), DRAWS)
-    one = jax.vmap(lambda s, a, k: model(s, a, key=k), (None, None, 0))
-    return jax.vmap(one, (0, 0, None))(states, levels, keys)
+    """The look of every model: that of its kind, or one of some others where it has another name."""
+    others = iter(LOOKS * len(names))
+    return {name: TWINS[name].look if name in TWINS else next(others) for name in names}
 
 
 def draw_examples(examples: Examples) -> bytes:
