@@ -23,9 +23,15 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import provenance
-from stepdown.evaluation.forecast import METRICS, compare_forecasts, score_forecasts, summarize
-from stepdown.evaluation.horizon import grow_errors, summarize_growth
-from stepdown.evaluation.in_patients import paired_difference
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.forecast import (
+    METRICS,
+    compare_forecasts,
+    grow_errors,
+    score_forecasts,
+    summarize,
+    summarize_growth,
+)
 from stepdown.evaluation.levels import forecast_effects, slopes, true_effects
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of

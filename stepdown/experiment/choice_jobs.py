@@ -18,6 +18,7 @@ from stepdown.evaluation.choosing import (
     DEFAULT_RULE,
     Evidence,
     EvidenceConfig,
+    Models,
     call_witnesses,
     gather_evidence,
     regret,
@@ -94,14 +95,12 @@ def make_choice_job(
     guardian, rules = others
     select, died = read_part(desk, bench, "select")
     try:
-        models = read_twin(desk, bench.twin), second_twin(desk, bench, settings.second)
-        witnesses = call_witnesses(
-            (*models, read_guardian(desk, guardian)),
-            select,
-            died,
-            settings.config,
-            key=jr.key(KEY),
+        models = Models(
+            twin=read_twin(desk, bench.twin),
+            second=second_twin(desk, bench, settings.second),
+            guardian=read_guardian(desk, guardian),
         )
+        witnesses = call_witnesses(models, select, died, settings.config, key=jr.key(KEY))
     except ValueError as refusal:  # too few patients
         return arrays_and_info({}, {"refused": str(refusal), "choices": [], "candidates": []})
     key = jr.key(KEY + 1)

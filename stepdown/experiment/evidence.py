@@ -31,23 +31,13 @@ from stepdown.patients.cohort import CohortConfig
 
 OWN, CHOICE, BOUND = (f"experiment/{x}_jobs.py" for x in ("evidence", "choice", "bound"))
 SECOND = ("evaluation/second_twin.py", "evaluation/compare.py")
-CHOOSING = ("evaluation/choosing.py", "evaluation/evidence.py")
+CHOOSING = ("evaluation/choosing.py", "evaluation/shifts.py")
 THEOREMS = tuple(
-    f"evaluation/{name}.py" for name in ("certificate", "bounds", "hour_values", "model_error")
+    f"evaluation/{name}.py" for name in ("certificate", "compare", "model_error", "shifts")
 )
 RECORDS = tuple(
     f"evaluation/{name}.py"
-    for name in (
-        "behavior",
-        "decisions",
-        "fitted_q",
-        "history",
-        "imagined_values",
-        "off_policy",
-        "overlap",
-        "sensitivity",
-        "weighted",
-    )
+    for name in ("behavior", "compare", "decisions", "fitted_q", "importance", "off_policy")
 )
 GUARDIAN = "kde, ours"
 TRANSFER = (150, 300)  # patients and episodes of every shift, at most
@@ -160,7 +150,8 @@ def _transfer(run: _Run, guardian: Job, recipe: CohortConfig) -> Job:
         run.rules,
     )
     make = partial(make_transfer_job, guardian=guardian)
-    parts = (*PATIENTS, *JUDGES, "evaluation/transfer.py", "evaluation/compare.py", OWN)
+    used = (f"evaluation/{name}.py" for name in ("transfer", "shifts", "compare"))
+    parts = (*PATIENTS, *JUDGES, *used, OWN)
     return run.job("transfer", settings, parts, make, guardian)
 
 

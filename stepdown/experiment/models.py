@@ -8,8 +8,13 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.forecast import METRICS, score_forecasts, summarize
-from stepdown.evaluation.horizon import grow_errors, summarize_growth
+from stepdown.evaluation.forecast import (
+    METRICS,
+    grow_errors,
+    score_forecasts,
+    summarize,
+    summarize_growth,
+)
 from stepdown.evaluation.shifts import score_shifts
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, saved
 from stepdown.experiment.kept import read_policies, save_policies

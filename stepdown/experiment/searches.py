@@ -21,7 +21,7 @@ from stepdown.experiment.wiring import POLICIES, train_job
 from stepdown.report.search_table import COLUMNS, PRESET
 from stepdown.training import member
 
-PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/in_patients.py")
+PARTS = ("experiment/searches.py", "evaluation/policy_search.py", "evaluation/judging.py")
 KEY = 3
 
 

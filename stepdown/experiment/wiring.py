@@ -33,10 +33,10 @@ from stepdown.report.recipes import DataName, SettingName
 from stepdown.twin.fit import Model
 
 PATIENTS = ("signals.py", "handover.py", "patients", "records/split.py", "experiment/patients.py")
-TWINS = ("problem", "training.py", "twin", "evaluation/forecast.py", "evaluation/horizon.py")
+TWINS = ("problem", "training.py", "twin", "evaluation/forecast.py")
 POLICIES = ("problem", "training.py", "policies", "experiment/learning.py")
 GUARDIANS = ("problem", "training.py", "guardian", "evaluation/shifts.py")
-JUDGES = ("evaluation/judging.py", "evaluation/in_patients.py", "experiment/learning.py")
+JUDGES = ("evaluation/judging.py", "experiment/learning.py")
 MODELS = "experiment/models.py"
 
 

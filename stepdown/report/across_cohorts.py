@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from stepdown.evaluation.across import over_cohorts
+from stepdown.evaluation.compare import over_cohorts
 from stepdown.report.comparison import (
     CEILING,
     CLINICIANS,

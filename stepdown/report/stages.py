@@ -11,7 +11,7 @@ from typing import Any
 import jax.random as jr
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.horizon import grow_errors
+from stepdown.evaluation.forecast import grow_errors
 from stepdown.evaluation.shifts import score_shifts
 from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.kde import KdeConfig

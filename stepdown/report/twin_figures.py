@@ -21,9 +21,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stepdown.evaluation.calibration import inside, pit_values
-from stepdown.evaluation.forecast import Forecaster, ForecastScores, changed_before
-from stepdown.evaluation.horizon import SHOWN, ErrorGrowth, summarize_growth
+from stepdown.evaluation.forecast import (
+    SHOWN,
+    ErrorGrowth,
+    Forecaster,
+    ForecastScores,
+    changed_before,
+    inside,
+    pit_values,
+    summarize_growth,
+)
 from stepdown.handover import Transitions, require_role
 from stepdown.report.figures import INK, LEVEL_COLOR, LIMIT, MUTED, STYLE
 from stepdown.signals import FLOW, HIGHEST, LEVEL, LOWEST, MAP, PULSATILITY, SIGNALS

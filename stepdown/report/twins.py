@@ -16,13 +16,15 @@ import jax.random as jr
 
 from stepdown.artifacts import Content, provenance, require_free, write_folder
 from stepdown.evaluation.forecast import (
+    PAPER_HORIZON,
     Forecaster,
     ForecastScores,
     compare_forecasts,
+    grow_errors,
     score_forecasts,
     summarize,
+    summarize_growth,
 )
-from stepdown.evaluation.horizon import PAPER_HORIZON, grow_errors, summarize_growth
 from stepdown.handover import Cohort, Transitions
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.problem.scaling import Scaler

@@ -13,18 +13,24 @@ import scipy.stats
 import scoringrules
 from jaxtyping import Array, Float
 
-from stepdown.evaluation.calibration import crps, inside, pit_values, rank_place
 from stepdown.evaluation.forecast import (
     ForecastConfig,
     ForecastScores,
+    HorizonConfig,
     changed_before,
     compare_forecasts,
+    crps,
+    grow_errors,
+    inside,
     level_stays,
+    pit_values,
+    rank_place,
     score_forecasts,
     summarize,
+    summarize_growth,
     trend_of,
 )
-from stepdown.evaluation.horizon import HorizonConfig, find_runs, grow_errors, summarize_growth
+from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Transitions
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HR, LEVEL, MAP, PULSATILITY, SPEED

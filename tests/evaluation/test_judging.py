@@ -8,7 +8,6 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.in_patients import score_episodes
 from stepdown.evaluation.judging import (
     Judged,
     Moments,
@@ -23,6 +22,7 @@ from stepdown.evaluation.judging import (
     judged_to_arrays,
     latents_of,
     moments_of,
+    score_episodes,
 )
 from stepdown.handover import Scores
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of

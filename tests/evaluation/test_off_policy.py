@@ -11,16 +11,16 @@ from jaxtyping import Array, Float
 
 from stepdown.evaluation.behavior import Behavior, BehaviorConfig, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.imagined_values import imagine_values
+from stepdown.evaluation.importance import Limits, Overlap, verdict
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
     estimate_off_policy,
+    imagine_values,
     join,
     policy_chances,
     prepare_records,
 )
-from stepdown.evaluation.overlap import Limits, Overlap, verdict
 from stepdown.policies.networks import level_in_force
 from stepdown.policies.rules import RULES
 from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP

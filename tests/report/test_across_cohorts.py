@@ -2,7 +2,7 @@
 
 import math
 
-from stepdown.evaluation.across import student
+from stepdown.evaluation.compare import student
 from stepdown.report.across_cohorts import (
     across_grid,
     across_rows,
