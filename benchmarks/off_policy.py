@@ -23,12 +23,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded, here and in every p
 
 import jax.random as jr
 import numpy as np
+from known_teams import true_behavior
 
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.compare import interval
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.judging import score_episodes
-from stepdown.evaluation.known_teams import true_behavior
 from stepdown.evaluation.off_policy import (
     Estimates,
     How,

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from level_effects import forecast_effects, slopes, true_effects
 
 from stepdown.artifacts import provenance
 from stepdown.evaluation.compare import paired_difference
@@ -32,7 +33,6 @@ from stepdown.evaluation.forecast import (
     summarize,
     summarize_growth,
 )
-from stepdown.evaluation.levels import forecast_effects, slopes, true_effects
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import draw_starts
