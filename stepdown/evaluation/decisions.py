@@ -323,7 +323,7 @@ def follow_stays(cohort: Cohort) -> Past:
     before = np.where(seen[:, 0], level[:, 0], 0)
     for step in range(steps):
         here = seen[:, step]
-        _advance(now, level[:, step] - before, (signals[:, step], level[:, step]), here, dt)
+        _advance(now, signals[:, step], level[:, step], before, here, dt)
         before = np.where(here, level[:, step], before)
         for name in Past._fields:
             kept[name][:, step] = now[name]
@@ -333,9 +333,9 @@ def follow_stays(cohort: Cohort) -> Past:
 _WATCHED = (("pressure", MAP), ("quick", MAP), ("pulse", PULSATILITY), ("rate", HR))
 
 
-def _advance(now: dict[str, np.ndarray], change, sample, here: np.ndarray, dt: float) -> None:
-    """One sample on; `change` is the level against the last one seen."""
-    signals, level = sample
+def _advance(now: dict[str, np.ndarray], signals, level, before, here, dt: float) -> None:
+    """One sample on; `before` is the last level seen, `here` whether this one is."""
+    change = level - before
     new = here & (change != 0)
     now["unchanged"] = np.where(new, dt, now["unchanged"] + dt)
     now["hours"] = now["hours"] + dt

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import floats, integers
+from jaxtyping import Array, Float
 from scipy import optimize, stats
 
 from stepdown.evaluation.certificate import (
@@ -33,11 +34,12 @@ from stepdown.evaluation.model_error import (
 from stepdown.guardian.pairs import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Episodes
-from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.cohort import world_of
 from stepdown.patients.episodes import Mode, draw_starts, play
 from stepdown.policies.rules import RULES, Hold
 from stepdown.problem.scaling import Scaler
-from stepdown.signals import HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED
+from stepdown.signals import FLOW, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED
+from tests.evaluation.conftest import WARD
 from tests.evaluation.random_mdps import all_policies, draw_policy, draw_problem, leak
 from tests.policies.toys import make_hours
 
@@ -135,6 +137,60 @@ def test_the_gap_of_an_episode_is_never_violated(seed, slope):
         budget, rest = float((now * plus).sum()), rest_of(problem, slope)
         gap = optimality_gap(reach, budget, rest, weight, float(minus.max()))
         assert truth[best] >= value - gap - CERTAIN
+
+
+@pytest.mark.parametrize("hours", [1, HOURS])
+def test_the_bound_of_an_episode_has_no_room_left_where_every_hour_leaks(hours):
+    """Ill stays ill: truth loses twice what the model thinks, in every hour, from all the well."""
+    problem = leak(0.9, on_arrival=True)
+    policy = np.eye(2)[[0, 0]]
+    model, truth = (
+        problem.start @ problem.short_values(t, policy, hours)[-1]
+        for t in (problem.model, problem.truth)
+    )
+    reach = np.arange(hours, 0, -1.0)  # rewards run from −1 to 1
+    rest = problem.metric.max()
+    bound = lower_bound(model, reach, np.zeros(hours), 3.0, rest)
+    assert bound <= truth + CERTAIN
+    assert model - truth == pytest.approx(model - bound, rel=1e-3)
+    # where the same error is what u₊ = 1 stands for, the slope carries it alone
+    assert lower_bound(model, reach, np.ones(hours), rest, 0.0) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("hours", [1, HOURS])
+def test_the_gap_needs_both_epsilons(hours):
+    """The model's optimum loses what it hides and what it invents about the other treatment."""
+    problem = leak(0.9, on_arrival=True)  # u = 0: all that remains is epsilon
+    first, second = (
+        problem.start @ problem.short_values(problem.truth, np.eye(2)[[i, i]], hours)[-1]
+        for i in (0, 1)
+    )
+    reach = np.arange(hours, 0, -1.0)
+    gap = optimality_gap(reach, 0.0, problem.metric.max(), 0.5, 0.0)
+    assert second - first <= gap + CERTAIN
+    assert second - first == pytest.approx(gap, rel=1e-3)
+
+
+def test_the_gap_needs_twice_the_budget():
+    """As above for one hour; u₊ = 1 at every decision stands for all that the model gets wrong."""
+    problem = leak(0.9, on_arrival=True, u=1.0)
+    first, second = (
+        problem.start @ problem.short_values(problem.truth, np.eye(2)[[i, i]], 1)[-1]
+        for i in (0, 1)
+    )
+    gap = optimality_gap(np.ones(1), 1.0, 0.0, problem.metric.max(), 0.0)
+    assert second - first == pytest.approx(gap, rel=1e-3)
+
+
+def test_the_gap_needs_the_bonus_of_every_hour():
+    """The model is right; the dense treatment earns nothing but a bonus of 0.5 nats at weight 2."""
+    weight, bonus, hours = 2.0, 0.5, HOURS
+    earned = weight * bonus - 1e-9  # by the other treatment, in every hour
+    paid = weight * bonus  # for the dense one
+    assert paid > earned  # so the penalized optimum takes the dense treatment all the time
+    gap = optimality_gap(np.arange(hours, 0, -1.0), 0.0, 0.0, weight, bonus)
+    assert hours * earned <= gap
+    assert hours * earned == pytest.approx(gap)
 
 
 # ── what the paper prints ────────────────────────────────────────────────────────────────────────
@@ -259,15 +315,29 @@ def hour(level: int, pressure: float = 80.0) -> np.ndarray:
     return state
 
 
-def comes_true(state, level, *, key):
-    """The pressure stays what it is."""
-    return state.at[:, LEVEL].set(level.astype(float))
+class Model(eqx.Module):
+    """The pressure stays what it is, but for what the model gets wrong about high pressures.
+
+    `falls`: it foresees a fall to 55 mmHg. `fades`: it foresees that flow ceases, and wherever flow
+    has ceased a fall an hour later.
+    """
+
+    falls: Float[Array, ""]  # 1 or 0
+    fades: Float[Array, ""]
+
+    def __call__(self, state, level, /, *, key):
+        high, dry = state[:, MAP] > 90.0, state[:, FLOW] < 1.0
+        falls = dry | (high & (self.falls > 0))
+        flow = jnp.where(high & (self.fades > 0), 0.0, state[:, FLOW])
+        later = state.at[:, MAP].set(jnp.where(falls, 55.0, state[:, MAP]))
+        return later.at[:, FLOW].set(flow).at[:, LEVEL].set(level.astype(float))
 
 
-def comes_low(state, level, *, key):
-    """The model's mistake: from 100 mmHg it foresees a fall to 55."""
-    later = comes_true(state, level, key=key)
-    return later.at[:, MAP].set(jnp.where(later[:, MAP] > 90.0, 55.0, later[:, MAP]))
+def model(falls: float = 0.0, fades: float = 0.0) -> Model:
+    return Model(jnp.asarray(falls), jnp.asarray(fades))
+
+
+COMES_TRUE, COMES_LOW, COMES_LATE = model(), model(falls=1.0), model(fades=1.0)
 
 
 class ByPressure(eqx.Module):
@@ -304,7 +374,7 @@ def calm_and_high() -> np.ndarray:
 
 def test_a_mistake_outside_known_territory_is_found_and_charged():
     held_out = recorded(calm_and_high())
-    found = certify(Hold(), comes_low, guardian(), held_out, CertificateConfig(0.2), key=jr.key(1))
+    found = certify(Hold(), COMES_LOW, guardian(), held_out, CertificateConfig(0.2), key=jr.key(1))
     high = (held_out.start[:, 0, MAP] == 100).mean()
     assert found.value_in_model == pytest.approx(6 * (BEST - high * (BEST - LOW)), rel=1e-4)
     assert found.error_known == pytest.approx(0.0, abs=0.05)
@@ -321,14 +391,52 @@ def test_a_mistake_outside_known_territory_is_found_and_charged():
     assert found.as_trained.slope == pytest.approx(trained)
     assert found.as_trained.rest == pytest.approx(worst - 2.5 * trained, rel=1e-3)
     assert found.everywhere.slope == pytest.approx(worst / 2.5, rel=0.02)
-    truth = 6 * BEST
+    truth, reach, met = 6 * BEST, reaches(), [2.5 * high, 0, 0, 0, 0, 0]
+    for one in (found.in_mean, found.everywhere):
+        deficit = sum(c * (one.slope * u + one.rest) for c, u in zip(reach, met, strict=True))
+        assert one.bound == pytest.approx(found.value_in_model - deficit)
+    rest = found.as_trained.rest  # of every hour, not of one
+    assert found.as_trained.bound == pytest.approx(
+        found.value_in_model - 0.2 * 2.5 * high - rest * 21 * (BEST + 2) / 2
+    )
+    assert found.gap == pytest.approx(
+        2 * 0.2 * 2.5 * high + 2 * rest * 21 * (BEST + 2) / 2 + 0.2 * 3.0 * 6
+    )
     assert max(found.everywhere.bound, found.as_trained.bound) <= found.in_mean.bound <= truth
     assert not found.is_vacuous
 
 
+def test_a_mistake_that_shows_an_hour_later_counts_by_the_hours_to_go():
+    """The next hour is right, the one after it is not: nothing is lost with no hours to go."""
+    held_out = recorded(calm_and_high())
+    config = CertificateConfig(0.2)
+    found = certify(Hold(), COMES_LATE, guardian(), held_out, config, key=jr.key(1))
+    worst = (BEST - LOW) / reaches()[-2]  # with one hour to go, in units of its reach
+    assert found.as_trained.rest == pytest.approx(worst - 2.5 * found.as_trained.slope, rel=0.05)
+    assert found.error_strange == pytest.approx(5 * (BEST - LOW), rel=0.05)
+
+
+def test_limits_are_over_patients_not_over_decisions():
+    """Two of four patients have no flow, of which the model alone expects a fall within the hour.
+
+    One draw of patients in sixteen has those alone, and one has none of them: more than the 2.5 %
+    and the 5 % at which the limits are read.
+    """
+    states = np.stack([hour(level) for _ in range(8) for level in LEVELS])
+    patient = np.arange(len(states)) // 8 % 4
+    states[patient >= 2, :, FLOW] = 0.0
+    config, held_out = CertificateConfig(0.2), recorded(states)
+    found = certify(Hold(), COMES_TRUE, guardian(), held_out, config, key=jr.key(1))
+    lost = 6 * (BEST - LOW)  # one hour's charge, whatever is ahead
+    assert found.in_mean.bound == pytest.approx(found.value_in_model - lost / 2, abs=0.1)
+    assert found.in_mean_low == pytest.approx(found.value_in_model - lost, abs=0.1)
+    assert found.error_known == pytest.approx(lost / 2, abs=0.1)
+    assert (found.tv_known, found.tv_all) == (0.0, 0.0)
+
+
 def test_a_model_without_mistakes_is_certified_in_full():
     held_out = recorded(calm_and_high())
-    found = certify(Hold(), comes_true, guardian(), held_out, CertificateConfig(0.0), key=jr.key(1))
+    found = certify(Hold(), COMES_TRUE, guardian(), held_out, CertificateConfig(0.0), key=jr.key(1))
     for constants in (found.in_mean, found.everywhere, found.as_trained):
         assert constants.bound == pytest.approx(6 * BEST, abs=1e-3)
     assert (found.tv_all, found.redrawn) == (0.0, False)
@@ -365,16 +473,14 @@ def test_values_of_hours_are_recovered_from_episodes():
 def test_one_patient_is_refused():
     hours = recorded(calm_and_high(), patients=1)
     with pytest.raises(ValueError, match="expected at least 2 held-out patients, got 1"):
-        certify(Hold(), comes_true, guardian(), hours, key=jr.key(0))
+        certify(Hold(), COMES_TRUE, guardian(), hours, key=jr.key(0))
 
 
 # ── in simulated patients ────────────────────────────────────────────────────────────────────────
 
 
-def test_redrawn_hours_and_the_truth_beside_the_bound():
-    config = CohortConfig(patients=40, hours=24.0)  # sizes of other tests: programs are shared
-    cohort, latents = simulate_cohort(config, key=jr.key(1))
-    starts, world = draw_starts(cohort, latents, 64, key=jr.key(2)), world_of(config)
+def test_redrawn_hours_and_the_truth_beside_the_bound(ward):
+    starts, world = draw_starts(*ward, 64, key=jr.key(2)), world_of(WARD)
     held_out = redraw_hours(starts, world, 4, 16, key=jr.key(3))
     assert held_out.later.shape == (32, 16, 6, 13)
     assert (held_out.later[..., LEVEL] == held_out.level[:, None, None]).all()
@@ -382,7 +488,7 @@ def test_redrawn_hours_and_the_truth_beside_the_bound():
     assert (np.diff(speed, axis=0) > 500).all()  # rpm from level to level
     assert (held_out.later[..., MAP].std(1).max(1) > 0.1).all()  # luck differs from draw to draw
     six = RULES["always P6"]
-    found = certify(six, comes_true, guardian(), held_out, key=jr.key(0))
+    found = certify(six, COMES_TRUE, guardian(), held_out, key=jr.key(0))
     played = score_episodes(play(Mode(six), starts, world))
     assert found.value_in_truth == pytest.approx(float(played.reward.mean()), abs=1e-4)
     assert found.everywhere.bound <= found.in_mean.bound <= found.value_in_truth

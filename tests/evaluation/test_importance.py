@@ -63,6 +63,15 @@ def test_wis_is_exact_with_true_chances_also_where_records_end_for_a_reason(epis
     assert episodes.chance @ weight == pytest.approx(np.ones(HOURS))
 
 
+def test_wis_of_a_constant_reward_is_that_reward_whatever_the_weights():
+    """Weights are normalized: their sum says nothing about the value."""
+    full = Episodes(ragged=False)
+    few = np.random.default_rng(6).multinomial(5, full.chance)[None].astype(float)
+    for scale in (1.0, 0.01, 7.0):
+        one = wis(full.paths(), scale * weights(full), np.full((len(full.length), HOURS), -1.5))
+        assert one.values(few)[0] == pytest.approx(-1.5 * HOURS)
+
+
 def test_wis_goes_wrong_where_the_ends_of_records_are_ignored():
     ragged = Episodes(ragged=True)
     assert LEAVES[0] != LEAVES[1]
@@ -127,6 +136,16 @@ def test_magic_trusts_a_right_model_and_corrects_a_wrong_one():
     assert shares[0] < 0.05  # the model alone is 5 too high
     assert value == pytest.approx(TRUTH, abs=0.3)
     assert draws.std() < 1.0
+
+
+def test_magic_is_the_model_alone_where_nobody_was_followed():
+    full = Episodes(ragged=False)
+    nobody = np.zeros((len(full.length), HOURS))
+    right = corrected(full, nobody, exact_decisions(), exact_values())
+    draws, value, shares = magic(right, np.ones((4, len(full.length))))
+    assert shares.tolist() == [1.0, 0.0, 0.0, 0.0]
+    alone = exact_values()[-1][full.s[:, 0]].mean()
+    assert (value, *draws) == pytest.approx((alone,) * 5)
 
 
 def test_shares_minimize_the_error_as_a_general_solver_finds():

@@ -11,7 +11,6 @@ from stepdown.evaluation.subgroups import (
     tail_means,
     true_groups,
 )
-from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.episodes import draw_starts
 from stepdown.signals import LEVEL, MAP, PULSATILITY
 from tests.report.comparisons import judged
@@ -61,9 +60,8 @@ def test_groups_are_told_by_the_hour_before():
     }
 
 
-def test_the_truth_tells_who_recovers_and_who_has_lost_tone():
-    config = CohortConfig(patients=40, hours=24.0)
-    starts = draw_starts(*simulate_cohort(config, key=jr.key(1)), 64, key=jr.key(2))
+def test_the_truth_tells_who_recovers_and_who_has_lost_tone(ward):
+    starts = draw_starts(*ward, 64, key=jr.key(2))
     groups = true_groups(starts)
     assert np.array_equal(groups["recoverers"], ~groups["non-recoverers"])
     assert 0 < groups["non-recoverers"].mean() < 0.5  # 22 % of the patients
