@@ -13,6 +13,7 @@ in the mean, at every held-out decision, and at every decision with C as the tra
 "Estimated" is the word: Assumption 2 speaks of all states, and imagined ones have no truth.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -281,17 +282,14 @@ def tightest_cover(error: Vector, plus: Vector, where: float) -> float:
 
 def mean_line(error: Vector, plus: Vector, weight: Vector | None = None) -> tuple[float, float]:
     """Slope and rest of the least-squares line, neither below zero; decisions may be weighted."""
-
-    def mean(values: Vector) -> float:
-        return float(np.average(values, weights=weight))
-
+    mean = functools.partial(np.average, weights=weight)
     apart = plus - mean(plus)
-    spread = mean(apart**2)
-    slope = max(mean(apart * error) / spread if spread > 0 else 0.0, 0.0)
-    rest = mean(error) - slope * mean(plus)
+    spread = float(mean(apart**2))
+    slope = max(float(mean(apart * error)) / spread if spread > 0 else 0.0, 0.0)
+    rest = float(mean(error) - slope * mean(plus))
     if rest >= 0:
         return slope, rest
-    return mean(plus * error) / mean(plus**2), 0.0
+    return float(mean(plus * error) / mean(plus**2)), 0.0
 
 
 # ── what they need ───────────────────────────────────────────────────────────────────────────────

@@ -16,11 +16,9 @@ from stepdown.evaluation.behavior import (
 )
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.signals import LOWEST
-from stepdown.training import FitConfig
-from tests.evaluation.stays import make_cohort, wander
+from tests.evaluation.stays import POCKET, make_cohort, wander
 
 CHANCE = np.array([0.25, 0.6, 0.15])
-POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
 
 
 @pytest.fixture(scope="module")

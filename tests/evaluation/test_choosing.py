@@ -10,7 +10,6 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.behavior import BehaviorConfig
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
     DEFAULT_RULE,
@@ -37,15 +36,10 @@ from stepdown.policies.networks import LearnedPolicy, make_network
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import FLOW, HR, LEVEL, MAP, PULSATILITY
-from stepdown.training import FitConfig
 from stepdown.twin.rollout import roll_out
-from tests.evaluation.stays import hourly_reward, make_cohort, wander
+from tests.evaluation.stays import POCKET, hourly_reward, make_cohort, wander
 
-CONFIG = EvidenceConfig(
-    starts=64,
-    behavior=BehaviorConfig(widths=(), repeats=1, fit=FitConfig(10, 128, 1e-2, patience=5)),
-    off_policy=OffPolicyConfig(draws=40, gammas=()),
-)
+CONFIG = EvidenceConfig(starts=64, behavior=POCKET, off_policy=OffPolicyConfig(draws=40, gammas=()))
 STAYS = wander(40, 24, np.array([0.25, 0.5, 0.25]), seed=5)
 
 

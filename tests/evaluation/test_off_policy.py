@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from stepdown.evaluation.behavior import Behavior, BehaviorConfig, fit_behavior
+from stepdown.evaluation.behavior import Behavior, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.importance import Limits, Overlap, verdict
 from stepdown.evaluation.off_policy import (
@@ -24,12 +24,10 @@ from stepdown.evaluation.off_policy import (
 from stepdown.policies.networks import level_in_force
 from stepdown.policies.rules import RULES
 from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP
-from stepdown.training import FitConfig
-from tests.evaluation.stays import hourly_reward, make_cohort, wander
+from tests.evaluation.stays import POCKET, hourly_reward, make_cohort, wander
 
 CHANCE = np.array([0.3, 0.5, 0.2])
-POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
-QUICK = OffPolicyConfig(draws=200, gammas=(1.5,))
+QUICK = OffPolicyConfig(draws=100, gammas=(1.5,))
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 
 
