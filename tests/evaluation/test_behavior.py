@@ -80,11 +80,15 @@ def test_a_folds_own_decisions_never_reach_its_chances(decisions, behavior):
         decisions,
         level=np.where(own, 11 - decisions.level, decisions.level).astype(np.int32),
         moved=decisions.moved | own[:, None],
+        follows=decisions.follows & ~own,
     )
     again = fit_behavior(turned, POCKET, key=jr.key(0))
     assert np.array_equal(again.fold, behavior.fold)
     assert np.array_equal(again.level[own], behavior.level[own])
     assert again.goes_on[own] == pytest.approx(behavior.goes_on[own])
+    assert again.held[own] == pytest.approx(behavior.held[own])
+    assert again.goes_on[~own].mean() < behavior.goes_on[~own].mean() - 0.1
+    assert again.held[~own].mean() < behavior.held[~own].mean() - 0.1
     assert not np.allclose(again.level[~own], behavior.level[~own], atol=0.05)
 
 

@@ -29,6 +29,7 @@ from stepdown.evaluation.model_error import (
     recorded_hours,
     redraw_hours,
     tell_apart,
+    value_gaps,
     worth,
 )
 from stepdown.guardian.pairs import Pairs
@@ -431,6 +432,7 @@ def test_limits_are_over_patients_not_over_decisions():
     assert found.in_mean.bound == pytest.approx(found.value_in_model - lost / 2, abs=0.1)
     assert found.in_mean_low == pytest.approx(found.value_in_model - lost, abs=0.1)
     assert found.error_known == pytest.approx(lost / 2, abs=0.1)
+    assert found.bias_known == pytest.approx(-lost / 2, abs=0.1)  # the model is the gloomier one
     assert (found.tv_known, found.tv_all) == (0.0, 0.0)
 
 
@@ -456,18 +458,50 @@ def test_the_classifier_stays_below_the_total_variation_and_near_it():
     assert 0.75 * exact < found < exact + 0.03
 
 
-def test_values_of_hours_are_recovered_from_episodes():
-    draw = np.random.default_rng(0)
-    pressure = draw.choice([55.0, 80.0], 200)
+def steady(pressure: np.ndarray) -> Episodes:
+    """Six hours at P5 that all look like the hour before."""
     state = np.stack([np.stack([hour(5, x)] * 7) for x in pressure])
-    level = np.full((200, 7), 5, np.int32)
-    episodes = Episodes(*(jnp.asarray(x) for x in (state, level, np.ones((200, 6), bool))))
-    values = fit_values(episodes, np.arange(200) % 8)
+    level, alive = np.full((len(pressure), 7), 5, np.int32), np.ones((len(pressure), 6), bool)
+    return Episodes(*(jnp.asarray(x) for x in (state, level, alive)))
+
+
+PRESSURES = np.random.default_rng(0).choice([55.0, 80.0], 200)
+
+
+def test_values_of_hours_are_recovered_from_episodes():
+    values = fit_values(steady(PRESSURES), np.arange(200) % 8)
     rows = np.stack([hour(5, 55.0), hour(5, 80.0)])
     found = worth(values, rows, np.array([0, 3]))
     wanted = np.arange(1, 7) * np.array([[LOW], [BEST]])
     assert found == pytest.approx(wanted, abs=0.02)
     assert values.fit[1:] == pytest.approx(np.ones(5), abs=1e-3)
+
+
+def test_nobody_is_judged_by_values_that_were_fitted_to_them():
+    row = np.arange(200) % 8  # eight patients: the first and the sixth are of the first fold
+    own = np.isin(row, (0, 5))
+    values, turned = (
+        fit_values(steady(np.where(own, x, PRESSURES)), row) for x in (PRESSURES, 60.0)
+    )
+    assert np.array_equal(values.weight[0], turned.weight[0])
+    assert np.abs(values.weight[1:] - turned.weight[1:]).max() > 1e-3
+
+
+def test_whoever_dies_in_truth_scores_the_least_from_then_on():
+    """Two hours drawn anew for every decision, one of which is not survived."""
+    values = fit_values(steady(np.full(200, 80.0)), np.arange(200) % 8)
+    calm = np.stack([hour(5)] * 8)
+    held_out = HeldOut(
+        state=calm,
+        level=np.full(8, 5),
+        later=np.stack([calm, calm], axis=1),
+        alive=np.tile([True, False], (8, 1)),
+        row=np.arange(8),
+        start=calm,
+        start_row=np.arange(8),
+    )
+    gaps, _ = value_gaps(values, held_out, calm[:, None])
+    assert gaps == pytest.approx(np.tile((BEST + 2) / 2 * np.arange(1, 7), (8, 1)), abs=0.02)
 
 
 def test_one_patient_is_refused():

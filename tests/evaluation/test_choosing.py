@@ -55,12 +55,17 @@ class Pump(eqx.Module):
 
 
 class Steady(eqx.Module):
-    """Nats fall with the size of the change: u is the change less one."""
+    """Nats fall with the size of the change: u is the change less one.
+
+    They also fall with pressures that the level does not explain, of which there are none in the
+    records and in the exact twin.
+    """
 
     pairs: Pairs
 
     def log_density(self, state, level, /):
-        return -jnp.abs(level - state[-1, LEVEL])
+        odd = jnp.abs(state[-1, MAP] - 40.0 - 2.0 * state[-1, LEVEL])
+        return -jnp.abs(level - state[-1, LEVEL]) - odd
 
     def log_densities(self, states, levels, /):
         return jax.vmap(self.log_density)(states, levels)

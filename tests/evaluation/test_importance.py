@@ -13,6 +13,7 @@ from stepdown.evaluation.importance import (
     WeightRange,
     confounding_bounds,
     magic,
+    measure_overlap,
     path_weights,
     patient_sums,
     simplex_minimum,
@@ -204,6 +205,22 @@ def test_sums_keep_the_episodes_of_a_patient_together():
     paths = Paths(np.zeros((3, 2), int), nothing, nothing, np.array([1, 0, 1]), 2)
     sums = patient_sums(paths, np.array([[1.0, 2.0], [10.0, 20.0], [4.0, 8.0]]))
     assert sums.tolist() == [[10.0, 20.0], [5.0, 10.0]]
+
+
+def test_overlap_by_hand():
+    """Two episodes of one patient weigh 1 and 2 in the first hour, one of another weighs 3."""
+    known = np.array([[True, True], [True, False], [True, True]])
+    paths = Paths(np.zeros((3, 2), int), known, ~known & False, np.array([0, 0, 1]), 2)
+    weight = np.array([[1.0, 6.0], [2.0, 0.0], [3.0, 2.0]])
+    found = measure_overlap(paths, weight, 0.25)
+    # sums of the patients: 3 and 3, then 6 and 2
+    assert found.effective == pytest.approx([2.0, 64 / 40])
+    assert found.largest == pytest.approx([0.5, 0.75])
+    assert found.seen == pytest.approx([2.0, 8 / 3])
+    assert found.tail == pytest.approx([0.5, 0.75])  # of the heaviest episode
+    assert found.recorded == pytest.approx([1.0, 2 / 3])
+    assert found.unsupported == 0.25
+    assert found.patients() == pytest.approx(2 / (1 / 2 + 40 / 64))
 
 
 # ── hidden confounding ───────────────────────────────────────────────────────────────────────────
