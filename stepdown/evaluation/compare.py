@@ -63,9 +63,12 @@ def summarize(judged: Mapping[str, Judged], judge: str, against: str | None = No
 
 
 def with_differences(
-    values: Mapping[str, Mapping[str, Values]], against: str | None
-) -> list[tuple[str, str, Values]]:
-    """Method, metric and values; after each metric its paired difference to one method."""
+    values: Mapping[str, Mapping[str, np.ndarray]], against: str | None
+) -> list[tuple[str, str, np.ndarray]]:
+    """Method, metric and values; after each metric its paired difference to one method.
+
+    Methods may have been trained with different numbers of seeds.
+    """
     asked = []
     for method, metrics in values.items():
         for metric, own in metrics.items():

@@ -36,7 +36,7 @@ LOW_MAP, LOW_PULSE = 65.0, 20.0  # mmHg, means of the hour before the start
 
 Groups = dict[str, Bool[np.ndarray, " episodes"]]
 Patients = Int[np.ndarray, " episodes"]
-OfMethods = Mapping[str, Mapping[str, Values]]  # by method, then by metric
+OfMethods = Mapping[str, Mapping[str, np.ndarray]]  # by method, then by metric
 Found = tuple[str, str, dict[str, float]]  # method, metric, what is said of it
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -181,15 +180,6 @@ def test_the_look_ahead_knows_the_patient_but_not_the_future(starts, ceiling):
     assert (own - usual).mean() > 0.5 * (best - usual).mean()
     # whoever saw the coming luck would lose nothing but the 1e-4 by which small changes are favored
     assert (best - own > 1e-2).sum() >= 3
-
-
-def test_for_the_dead_the_look_ahead_changes_nothing(starts):
-    """Every level scores the least, so the smallest change is taken."""
-    dead = eqx.tree_at(lambda s: s.patient.course.alive, starts, replace_fn=np.zeros_like)
-    found = judge_look_ahead(dead, WORLD)
-    before = np.round(np.asarray(starts.state)[:, -1, LEVEL])
-    assert np.array_equal(found.level[0], before[:, None].repeat(7, 1))
-    assert (np.asarray(found.scores.reward) == -12.0).all()
 
 
 def test_starts_of_recordings_have_six_recorded_hours_ahead(parts):

@@ -78,8 +78,8 @@ def test_differences_are_paired_within_a_group():
     theirs = np.random.default_rng(1).normal(size=(1, 40)) * 5
     methods = {
         "clinicians": judged(theirs, ROW),
-        "better": judged(theirs + np.where(ROW < 2, 1.0, -3.0)[None], ROW),
-    }
+        "better": judged(np.repeat(theirs, 2, 0) + np.where(ROW < 2, 1.0, -3.0)[None], ROW),
+    }  # two seeds against one
     first, nobody = ROW < 2, np.zeros(40, bool)
     rows = summarize_groups(methods, {"first": first, "nobody": nobody}, "clinicians")
     assert {row["group"] for row in rows} == {"first"}  # an empty group is left out
