@@ -14,19 +14,27 @@ from pathlib import Path
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from scipy.stats import rankdata
 
-from stepdown.evaluation.bounds import cover, reaches, tightest_cover
-from stepdown.evaluation.certificate import Certificate, CertificateConfig, certify, charge_all
-from stepdown.evaluation.hour_values import fit_values, reward_range
+from stepdown.evaluation.certificate import (
+    Certificate,
+    CertificateConfig,
+    certify,
+    cover,
+    reaches,
+    tightest_cover,
+)
+from stepdown.evaluation.compare import spearman
 from stepdown.evaluation.judging import draw_judged_starts, latents_of
 from stepdown.evaluation.model_error import (
     HeldOut,
+    fit_values,
     imagine_hours,
     recorded_hours,
     redraw_hours,
+    reward_range,
     value_gaps,
 )
+from stepdown.evaluation.shifts import charge_all
 from stepdown.experiment.kept import read_policies
 from stepdown.experiment.patients import SPLIT, read_truth
 from stepdown.experiment.presets import PRESETS, ROWS
@@ -176,7 +184,8 @@ def run(jobs: Path, preset: str, recorded: bool) -> None:
     if held_out.truth is None:
         return
     policy = member(read_policies(jobs / "train/recorded/ours/cormpo_kde"), 0)
-    told = _what_tracks(play(Mode(policy), *held_out.truth), ensemble, guardian, held_out)
+    played = play(Mode(policy), held_out.truth.starts, held_out.truth.world)
+    told = _what_tracks(played, ensemble, guardian, held_out)
     print(f"\nRank correlation of |G| of cormpo_kde with: {told}.")
 
 
@@ -195,7 +204,7 @@ def _what_tracks(played, ensemble, guardian, held_out: HeldOut) -> str:
         "spread": np.asarray(ensemble.spreads(states, levels)),
         "change of level": jump,
     }
-    ranks = {name: np.corrcoef(rankdata(x), rankdata(sizes))[0, 1] for name, x in told.items()}
+    ranks = {name: spearman(x, sizes) for name, x in told.items()}
     return ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items())
 
 

@@ -32,6 +32,7 @@ from choosing_cohort import SIZES, Patients, Sizes, simulate, train_candidates
 from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import (
     TEAM,
+    Models,
     call_witnesses,
     gather_evidence,
     team_evidence,
@@ -126,7 +127,7 @@ def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:
     clock("train")
     died = np.asarray(latents_of(latents, whole, select).outcome) == DEATH
     witnesses = call_witnesses(
-        (twin, second, guardian), select, died, sizes.evidence, key=jr.key(3)
+        Models(twin, second, guardian), select, died, sizes.evidence, key=jr.key(3)
     )
     evidence = [team_evidence(witnesses)]
     evidence += [

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
     DEFAULT_RULE,
@@ -23,7 +22,7 @@ from stepdown.evaluation.choosing import (
     pessimistic,
     regret,
 )
-from stepdown.evaluation.compare import spearman
+from stepdown.evaluation.compare import over_cohorts, paired_difference, spearman
 from stepdown.signals import LEVELS
 
 PRESETS = ("guarded", "benign", "hidden")
@@ -255,10 +254,9 @@ def measure(path: Path) -> dict[str, Any]:
 
 
 def _between(values: Sequence[float]) -> tuple[float, float]:
-    draw = np.random.default_rng(0).integers(len(values), size=(2000, len(values)))
     kept = np.sort(values)  # so that the order of the file does not matter
-    low, high = np.quantile(kept[draw].mean(1), [0.025, 0.975])
-    return float(low), float(high)
+    _, low, high = paired_difference(kept, np.zeros_like(kept), np.arange(len(kept)))
+    return low, high
 
 
 def _mean(values: Sequence[float], sign: str = "") -> str:

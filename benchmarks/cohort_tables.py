@@ -14,7 +14,8 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import provenance
-from stepdown.evaluation.in_patients import LookAhead, paired_difference, score_episodes
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.judging import LookAhead, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import PRESETS

@@ -23,11 +23,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded, here and in every p
 
 import jax.random as jr
 import numpy as np
+from known_teams import true_behavior
 
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
+from stepdown.evaluation.compare import interval
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.in_patients import score_episodes
-from stepdown.evaluation.known_teams import true_behavior
+from stepdown.evaluation.judging import score_episodes
 from stepdown.evaluation.off_policy import (
     Estimates,
     How,
@@ -168,9 +169,9 @@ def _numbers(found: Estimates, honest: Estimates, hold: Estimates) -> dict[str, 
     for name in ESTIMATORS:
         one, base = getattr(found, name), getattr(hold, name)
         gain = one.draws - base.draws
-        limits = np.quantile(gain, [0.025, 0.975]) if np.isfinite(gain).all() else [-1e9, 1e9]
+        limits = (float(np.clip(x, -1e9, 1e9)) for x in interval(gain))  # JSON knows no infinity
         out[name] = [one.value, one.low, one.high]
-        out[f"{name}|gain"] = [one.value - base.value, *map(float, limits)]
+        out[f"{name}|gain"] = [one.value - base.value, *limits]
     for kind in ("", "|gain"):
         pair = np.array([out[f"fqe{kind}"], out[f"wdr{kind}"]])
         low, high = pair[:, 1].min(), pair[:, 2].max()

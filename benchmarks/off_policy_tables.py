@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stepdown.evaluation.overlap import Limits
+from stepdown.evaluation.importance import Limits
 
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 RECOMMENDED = "joint"

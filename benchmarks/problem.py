@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.environment import make_patients_vector

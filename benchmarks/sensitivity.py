@@ -13,7 +13,8 @@ import jax.random as jr
 import numpy as np
 from cohort_tables import PAGE, fill
 
-from stepdown.evaluation.in_patients import paired_difference, score_episodes
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.judging import score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import World

@@ -21,12 +21,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from level_effects import forecast_effects, slopes, true_effects
 
 from stepdown.artifacts import provenance
-from stepdown.evaluation.forecast import METRICS, compare_forecasts, score_forecasts, summarize
-from stepdown.evaluation.horizon import grow_errors, summarize_growth
-from stepdown.evaluation.in_patients import paired_difference
-from stepdown.evaluation.levels import forecast_effects, slopes, true_effects
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.forecast import (
+    METRICS,
+    compare_forecasts,
+    grow_errors,
+    score_forecasts,
+    summarize,
+    summarize_growth,
+)
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import draw_starts

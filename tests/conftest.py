@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+# Workers inherit this before they load NumPy. Other cores have tests of their own, and threads that
+# wait for each other's cores double the time of small matrices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 from hypothesis import settings
 from jaxtyping import install_import_hook

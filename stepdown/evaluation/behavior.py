@@ -67,9 +67,6 @@ class Calibration(eqx.Module):
     log_loss: float  # nats per decision
     brier: float  # of holding
     ece: float  # expected calibration error over all levels
-    predicted: Float[np.ndarray, " bins"]  # mean chance in each bin, NaN if empty
-    observed: Float[np.ndarray, " bins"]  # share that happened
-    count: Int[np.ndarray, " bins"]
 
 
 def fit_behavior(
@@ -127,7 +124,7 @@ def _fit_levels(decisions: Decisions, fold, config: BehaviorConfig, *, key) -> n
     loss = _Loss(config.folds)
     pair = ((*rows, np.zeros_like(rows[1])), (*rows, np.ones_like(rows[1])))
     best, _ = fit(_Habit(networks, apart), loss, pair, config.fit, key=k_fit)
-    found = np.asarray(_log_levels(best.network, *rows[:3]))[:, : len(fold)]
+    found = np.asarray(_log_levels(best.network, *rows[:2]))[:, : len(fold)]
     own = np.arange(members) % config.folds
     result = np.zeros((len(fold), len(LEVELS)))
     for one in range(config.folds):
@@ -207,7 +204,7 @@ def _log_changes(network: Network, context, before) -> Float[Array, " 8"]:
 
 
 @eqx.filter_jit
-def _log_levels(networks: Network, context, before, chosen):
+def _log_levels(networks: Network, context, before):
     rows = jax.vmap(_log_changes, (None, 0, 0))
     return jax.lax.map(lambda one: rows(one, context, before), networks)
 
@@ -275,12 +272,8 @@ def check_calibration(behavior: Behavior, decisions: Decisions, bins: int = 10) 
     with np.errstate(invalid="ignore"):
         predicted = np.bincount(place, chance.ravel(), minlength=bins) / count
         observed = np.bincount(place, happened.ravel(), minlength=bins) / count
-    gap = np.nansum(count * np.abs(predicted - observed)) / count.sum()
     return Calibration(
         log_loss=float(-np.mean(np.log(chosen))),
         brier=float(np.mean((holding - (decisions.level - LOWEST == hold)) ** 2)),
-        ece=float(gap),
-        predicted=predicted,
-        observed=observed,
-        count=count,
+        ece=float(np.nansum(count * np.abs(predicted - observed)) / count.sum()),
     )

@@ -13,42 +13,39 @@ in the mean, at every held-out decision, and at every decision with C as the tra
 "Estimated" is the word: Assumption 2 speaks of all states, and imagined ones have no truth.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from stepdown.evaluation.bounds import (
-    Vector,
-    cover,
-    lower_bound,
-    mean_line,
-    optimality_gap,
-    reaches,
-    tightest_cover,
-)
-from stepdown.evaluation.hour_values import ByHour, fit_values, reward_range
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.compare import draw_patients, middle, spearman
+from stepdown.evaluation.judging import score_episodes
 from stepdown.evaluation.model_error import (
+    ByHour,
     HeldOut,
+    fit_values,
     imagine_episodes,
     imagine_hours,
+    reward_range,
     tell_apart,
     value_gaps,
 )
+from stepdown.evaluation.shifts import charge_all
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Dynamics, Episodes, Policy
-from stepdown.patients.cohort import in_groups
 from stepdown.patients.episodes import Mode, Sampled, play
 from stepdown.policies.rules import Chance
+from stepdown.signals import HORIZON
 
-BLOCK = 2048  # decisions charged at a time
+DRAWS = 500  # of patients, for the interval of a line
 
-DRAWS = 500  # of patients, for an interval
-
+Vector = Float[np.ndarray, " n"]
+ByTime = Float[np.ndarray, " hours"]
 Episodewise = Float[np.ndarray, "m hours"]
 
 
@@ -132,54 +129,77 @@ def certify(
     k_rollout, k_draws = jr.split(key)
     decider = (Sampled if config.sampled or isinstance(policy, Chance) else Mode)(policy)
     imagined = imagine_episodes(decider, dynamics, jnp.asarray(held_out.start), key=k_rollout)
-    played = imagined if held_out.truth is None else play(decider, *held_out.truth)
+    truth = held_out.truth
+    played = imagined if truth is None else play(decider, truth.starts, truth.world)
     values = fit_values(played, held_out.start_row)
     drawn = imagine_hours(dynamics, held_out, config.draws, key=k_draws)
     gaps, chance = value_gaps(values, held_out, drawn)
-    u = charge_all(guardian, held_out.state, held_out.level)
-    over = _charge_episodes(guardian, imagined)
-    charge = config.weight, max(0.0, -float(guardian.lowest))
-    value = _value(imagined)
-    tv_known, tv_all = _least_tv(tell_apart(held_out, drawn), held_out.row, u <= 0)
+    u = charge_all(guardian, held_out.state, held_out.level).astype(float)
+    found = _Measured(_value(imagined), gaps, u, _charge_episodes(guardian, imagined), held_out.row)
+    right = tell_apart(held_out, drawn)
+    tv_known, tv_all = (_least_tv(right, held_out.row, x) for x in (u <= 0, np.ones(len(u), bool)))
     return Certificate(
-        **_bounds(value, np.abs(gaps), u, over, charge),
-        **_errors(gaps, u),
-        value_in_truth=float("nan") if held_out.truth is None else _value(played),
-        in_mean_low=_resampled(value, np.abs(gaps), u, over, held_out.row),
+        **_bounds(found, config.weight, max(0.0, -float(guardian.lowest))),
+        **_errors(found),
+        value_in_truth=float("nan") if truth is None else _value(played),
+        in_mean_low=_in_mean_low(found),
         noise=float(np.sqrt(2.0 / np.pi) * np.sqrt(chance).sum(1).mean()),
         value_fit=float(np.nanmean(values.fit)),
         tv_known=tv_known,
         tv_all=tv_all,
-        metric_ceiling=value - 2.0 * tv_known * float(reaches().sum()),
+        metric_ceiling=found.value - 2.0 * tv_known * float(reaches().sum()),
         decisions=len(u),
         patients=len(np.unique(held_out.row)),
-        redrawn=held_out.truth is not None,
+        redrawn=truth is not None,
     )
 
 
-def _errors(gaps: Float[np.ndarray, "n hours"], u: Vector) -> dict[str, Any]:
+class _Measured(eqx.Module):
+    """What was measured of one policy and its model."""
+
+    value: float  # in the model
+    gaps: ByHour  # G at held-out decisions
+    u: Vector  # there
+    over: Episodewise  # u over the policy's hours in the model
+    row: Int[np.ndarray, " n"]  # patient of a held-out decision
+
+    @property
+    def plus(self) -> Vector:
+        """u₊ at held-out decisions."""
+        return np.maximum(self.u, 0.0)
+
+    @property
+    def met(self) -> ByTime:
+        """E[u₊] at each of the policy's decisions."""
+        return np.maximum(self.over, 0.0).mean(0)
+
+    @property
+    def typical(self) -> Vector:
+        """|G| over all hours to go, in units of their reach."""
+        return np.abs(self.gaps).sum(1) / reaches().sum()
+
+
+def _errors(found: _Measured) -> dict[str, Any]:
     """Errors of the model in and out of known territory."""
-    sizes, known = np.abs(gaps).sum(1), u <= 0
+    sizes, known = np.abs(found.gaps).sum(1), found.u <= 0
     return {
         "error_known": _mean(sizes[known]),
         "error_strange": _mean(sizes[~known]),
-        "bias_known": _mean(gaps.sum(1)[known]),
-        "rank_correlation": _rank_correlation(np.maximum(u, 0.0), sizes),
+        "bias_known": _mean(found.gaps.sum(1)[known]),
+        "rank_correlation": spearman(found.plus, sizes),
     }
 
 
-def _bounds(
-    value: float, errors: ByHour, u: Vector, over: Episodewise, charge: tuple[float, float]
-) -> dict[str, Any]:
+def _bounds(found: _Measured, weight: float, largest_bonus: float) -> dict[str, Any]:
     """Constants and bounds from |G| by hours to go, and u there and over the policy's hours."""
-    weight, largest_bonus = charge
-    reach, plus, met = reaches(), np.maximum(u, 0.0), np.maximum(over, 0.0).mean(0)
-    worst = (errors / reach[None, ::-1]).max(1)  # columns are hours to go, times the other way
+    value, plus, met, reach = found.value, found.plus, found.met, reaches()
+    # columns are hours to go, times the other way
+    worst = (np.abs(found.gaps) / reach[None, ::-1]).max(1)
 
     def constants(slope: float, rest: float) -> Constants:
         return Constants(slope, rest, lower_bound(value, reach, met, slope, rest))
 
-    in_mean = constants(*mean_line(errors.sum(1) / reach.sum(), plus))
+    in_mean = constants(*mean_line(found.typical, plus))
     tightest = tightest_cover(worst, plus, float((reach * met).sum() / reach.sum()))
     trained = weight / float(reach[0])
     rest = cover(worst, plus, trained)
@@ -191,7 +211,7 @@ def _bounds(
         "floor": reward_range()[0] * len(reach),
         "value_in_model": value,
         "charged": float(met.mean()),
-        "bonus": float(np.maximum(-over, 0.0).mean()),
+        "bonus": float(np.maximum(-found.over, 0.0).mean()),
         "largest_bonus": largest_bonus,
         "in_mean": in_mean,
         "everywhere": constants(tightest, cover(worst, plus, tightest)),
@@ -201,33 +221,78 @@ def _bounds(
     }
 
 
-def _resampled(
-    value: float, errors: ByHour, u: Vector, over: Episodewise, row: Int[np.ndarray, " n"]
-) -> float:
+def _in_mean_low(found: _Measured) -> float:
     """Lower 95 % limit of the bound in the mean, by a bootstrap over held-out patients."""
-    reach, met = reaches(), np.maximum(over, 0.0).mean(0)
-    typical, plus = errors.sum(1) / reach.sum(), np.maximum(u, 0.0)
-    _, index = np.unique(row, return_inverse=True)
-    rows = [np.flatnonzero(index == number) for number in range(index.max() + 1)]
-    draw, found = np.random.default_rng(0), []
-    for _ in range(DRAWS):
-        again = np.concatenate([rows[i] for i in draw.integers(len(rows), size=len(rows))])
-        line = mean_line(typical[again], plus[again])
-        found.append(lower_bound(value, reach, met, *line))
-    return float(np.quantile(found, 0.025))
+    reach, met, typical, plus = reaches(), found.met, found.typical, found.plus
+    bounds = [
+        lower_bound(found.value, reach, met, *mean_line(typical, plus, weight))
+        for weight in draw_patients(found.row, DRAWS)
+    ]
+    return middle(np.array(bounds))[0]
+
+
+# ── the theorems for an episode, and the constants of Assumption 2, as arithmetic ────────────────
+#
+# The metric d of Assumption 2 is bounded by slope · u₊ + rest (the paper's C and ε); a metric of 1
+# at a decision moves the value by at most its reach (the paper's c).
+
+
+def reaches(hours: int = HORIZON) -> ByTime:
+    """How much a metric of 1 can move the value at each decision: half the range of what is ahead.
+
+    A decision at time t has its own hour and hours − 1 − t more ahead.
+    """
+    low, high = reward_range()
+    return 0.5 * (high - low) * np.arange(hours, 0, -1)
+
+
+def lower_bound(value: float, reach: ByTime, plus: ByTime, slope: float, rest: float) -> float:
+    """Theorem 1: the value in truth is at least this. `plus` is E[u₊] at each decision."""
+    return float(value - (reach * (slope * plus + rest)).sum())
+
+
+def optimality_gap(
+    reach: ByTime, budget: float, rest: float, weight: float, largest_bonus: float
+) -> float:
+    """Theorem 2: how far below the best policy within the budget the penalized optimum can lie.
+
+    The budget is on the sum of E[u₊] over an episode; weight ≥ slope · reach at every decision.
+    """
+    bonus = weight * largest_bonus * len(reach)
+    return float(2.0 * weight * budget + 2.0 * rest * reach.sum() + bonus)
+
+
+def cover(error: Vector, plus: Vector, slope: float) -> float:
+    """The least rest with error ≤ slope · plus + rest at every decision."""
+    return float(np.maximum(error - slope * plus, 0.0).max())
+
+
+def tightest_cover(error: Vector, plus: Vector, where: float) -> float:
+    """The slope for which slope · where + rest is least while every error is covered.
+
+    The sum is convex in the slope, and no slope beyond the steepest error helps.
+    """
+    low, high = 0.0, float((error / np.maximum(plus, 1e-9))[plus > 0].max(initial=0.0))
+    for _ in range(80):
+        left, right = low + (high - low) / 3.0, high - (high - low) / 3.0
+        costs = [slope * where + cover(error, plus, slope) for slope in (left, right)]
+        low, high = (low, right) if costs[0] <= costs[1] else (left, high)
+    return low
+
+
+def mean_line(error: Vector, plus: Vector, weight: Vector | None = None) -> tuple[float, float]:
+    """Slope and rest of the least-squares line, neither below zero; decisions may be weighted."""
+    mean = functools.partial(np.average, weights=weight)
+    apart = plus - mean(plus)
+    spread = float(mean(apart**2))
+    slope = max(float(mean(apart * error)) / spread if spread > 0 else 0.0, 0.0)
+    rest = float(mean(error) - slope * mean(plus))
+    if rest >= 0:
+        return slope, rest
+    return float(mean(plus * error) / mean(plus**2)), 0.0
 
 
 # ── what they need ───────────────────────────────────────────────────────────────────────────────
-
-
-def charge_all(guardian: Guardian, states, levels: Int[np.ndarray, " n"]) -> Vector:
-    """The guardian's u of many decisions, nats, on the host."""
-    rows = (np.asarray(states, np.float32), np.asarray(levels, np.int32))
-    return in_groups(_penalties, rows, guardian, size=BLOCK).astype(float)
-
-
-def _penalties(states, levels, guardian: Guardian):
-    return guardian.penalties(states, levels)
 
 
 def _charge_episodes(guardian: Guardian, episodes: Episodes) -> Float[np.ndarray, "n hours"]:
@@ -235,7 +300,7 @@ def _charge_episodes(guardian: Guardian, episodes: Episodes) -> Float[np.ndarray
     states = np.asarray(episodes.state)[:, :-1]
     levels = np.asarray(episodes.level)[:, 1:]
     u = charge_all(guardian, states.reshape(-1, *states.shape[2:]), levels.ravel())
-    return u.reshape(levels.shape)
+    return u.reshape(levels.shape).astype(float)
 
 
 def _value(episodes: Episodes) -> float:
@@ -246,28 +311,9 @@ def _mean(values: Vector) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _least_tv(
-    right: Vector, row: Int[np.ndarray, " n"], known: Bool[np.ndarray, " n"]
-) -> tuple[float, float]:
-    """Lower 95 % limits of 2 · right − 1, over known and over all decisions; 0 if none is told."""
-    found = []
-    for part in (known, np.ones_like(known)):
-        _, index = np.unique(row[part], return_inverse=True)
-        total, count = np.bincount(index, 2.0 * right[part] - 1.0), np.bincount(index)
-        chosen = np.random.default_rng(0).integers(max(len(count), 1), size=(2000, len(count)))
-        means = total[chosen].sum(1) / np.maximum(count[chosen].sum(1), 1)
-        found.append(max(0.0, float(np.quantile(means, 0.05))))
-    return found[0], found[1]
-
-
-def _rank_correlation(first: Vector, second: Vector) -> float:
-    """Spearman's, ties by their mean rank; NaN if either never changes."""
-    ranks = [_ranks(x) for x in (first, second)]
-    if min(x.std() for x in ranks) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
-def _ranks(values: Vector) -> Vector:
-    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - 0.5 * (count + 1.0))[index]
+def _least_tv(right: Vector, row: Int[np.ndarray, " n"], among: Bool[np.ndarray, " n"]) -> float:
+    """Lower 95 % limit of 2 · right − 1 among some decisions; 0 if none is told."""
+    if not among.any():
+        return 0.0
+    means = draw_patients(row[among]) @ (2.0 * right[among] - 1.0)
+    return max(0.0, float(np.quantile(means, 0.05)))

@@ -5,13 +5,21 @@ with the same random numbers, and the middle 95 % of the means is the interval. 
 within each start first and are not drawn: an interval speaks of these trained policies on other
 patients; how much another training would change is the sd over seeds beside it (0 where there is
 one seed, as with rules). With fewer than two patients there is no interval (NaN).
+
+A cohort is one draw of patients, of their clinicians and of every model fitted to them. Policies of
+one cohort share an ensemble, so an interval over its patients cannot say what another cohort would
+give. Over several cohorts each counts as one number, and the interval is Student's.
 """
 
+import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float, Int
+from jax.scipy.special import betainc
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.judging import Judged
 
@@ -29,6 +37,8 @@ METRICS: tuple[Metric, ...] = (
 )
 COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
 DRAWS, MIDDLE = 2000, (0.025, 0.975)
+SURE = 0.95  # of Student's interval
+STEPS = 60  # halvings; more than a float needs
 
 Row = dict[str, str | float]
 Values = Float[np.ndarray, "seeds episodes"]
@@ -42,18 +52,31 @@ def summarize(judged: Mapping[str, Judged], judge: str, against: str | None = No
     A difference is method minus `against`, start by start and seed by seed.
     """
     weights = resample(_shared_rows(judged.values()))
-    asked: list[tuple[str, str, Values]] = []
-    for method, one in judged.items():
-        for metric in METRICS:
-            own = values_of(one, metric)
-            asked.append((method, metric, own))
-            if against is None or method == against:
-                continue
-            apart = difference(own, values_of(judged[against], metric))
-            asked.append((method, f"{metric}_minus_{against}", apart))
+    values = {
+        method: {metric: values_of(one, metric) for metric in METRICS}
+        for method, one in judged.items()
+    }
+    asked = with_differences(values, against)
     # One product for all: a thousand small ones take half a minute.
     found = estimates([values for *_, values in asked], weights)
     return [_row(x, judge, name, one) for (x, name, _), one in zip(asked, found, strict=True)]
+
+
+def with_differences(
+    values: Mapping[str, Mapping[str, np.ndarray]], against: str | None
+) -> list[tuple[str, str, np.ndarray]]:
+    """Method, metric and values; after each metric its paired difference to one method.
+
+    Methods may have been trained with different numbers of seeds.
+    """
+    asked = []
+    for method, metrics in values.items():
+        for metric, own in metrics.items():
+            asked.append((method, metric, own))
+            if against is not None and method != against:
+                apart = difference(own, values[against][metric])
+                asked.append((method, f"{metric}_minus_{against}", apart))
+    return asked
 
 
 def room_share(
@@ -119,11 +142,14 @@ def verdicts(
     first, *others = judged
     for other in others:
         compared = [x for x in (ours, *baselines) if x in judged[first] and x in judged[other]]
-        sentences.append(_agreement(judged, (first, other), compared))
+        sentences.append(_agreement(judged, first, other, compared))
     return sentences
 
 
-def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def spearman(
+    ours: Sequence[float] | Float[np.ndarray, " n"],
+    theirs: Sequence[float] | Float[np.ndarray, " n"],
+) -> float:
     """Rank correlation, ties sharing their mean rank; NaN where one side is all ties."""
     ranks = [_ranks(np.asarray(x, float)) for x in (ours, theirs)]
     apart = [x - x.mean() for x in ranks]
@@ -132,9 +158,8 @@ def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def _ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    below = (values[None] < values[:, None]).sum(1)
-    same = (values[None] == values[:, None]).sum(1)
-    return below + (same + 1) / 2
+    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[index]
 
 
 def values_of(judged: Judged, metric: Metric) -> Values:
@@ -153,16 +178,48 @@ def difference(ours: Values, theirs: Others) -> Float[np.ndarray, "more episodes
     return ours - theirs
 
 
-def resample(row: Int[np.ndarray, " episodes"], draws: int = DRAWS, seed: int = 0) -> Weights:
+def paired_difference(
+    ours: Float[Array, " n"] | Float[np.ndarray, " n"],
+    theirs: Float[Array, " n"] | Float[np.ndarray, " n"],
+    row: Int[Array, " n"] | Int[np.ndarray, " n"],
+    draws: int = DRAWS,
+) -> tuple[float, float, float]:
+    """Mean difference of paired episodes and its 95 % interval, by a bootstrap over patients.
+
+    Both limits are the mean where all episodes are one patient's.
+    """
+    apart = difference(*(np.asarray(x, float)[None] for x in (ours, theirs)))
+    found = estimate(apart, draw_patients(np.asarray(row), draws))
+    return found["mean"], found["low"], found["high"]
+
+
+def resample(row: Int[np.ndarray, " episodes"], draws: int = DRAWS) -> Weights:
+    """What `draw_patients` draws, or NaN: fewer than two patients tell nothing of others."""
+    weights = draw_patients(row, draws)
+    return weights if len(np.unique(row)) > 1 else np.full_like(weights, np.nan)
+
+
+def draw_patients(row: Int[np.ndarray, " episodes"], draws: int = DRAWS) -> Weights:
     """Weights of the episodes in every draw of whole patients; each draw's add up to one."""
     patients, index = np.unique(row, return_inverse=True)
     number = len(patients)
-    chosen = np.random.default_rng(seed).integers(number, size=(draws, number))
+    chosen = np.random.default_rng(0).integers(number, size=(draws, number))
     flat = chosen + number * np.arange(draws)[:, None]
     times = np.bincount(flat.ravel(), minlength=draws * number).reshape(draws, number)
     weights = times[:, index].astype(float)
-    weights /= weights.sum(1, keepdims=True)
-    return weights if number > 1 else np.full_like(weights, np.nan)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def draw_counts(
+    patients: int, draws: int, *, key: PRNGKeyArray
+) -> Float[np.ndarray, "draws patients"]:
+    """How often each patient is drawn, with replacement, where sums over patients are known.
+
+    Estimates from records have a key of their own, which sets these draws.
+    """
+    # NumPy's generator: JAX would compile a program for every number of patients.
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    return rng.multinomial(patients, np.full(patients, 1 / patients), size=draws).astype(float)
 
 
 def estimate(values: Values, weights: Weights) -> dict[str, float]:
@@ -173,26 +230,39 @@ def estimate(values: Values, weights: Weights) -> dict[str, float]:
 def estimates(several: Sequence[np.ndarray], weights: Weights) -> list[dict[str, float]]:
     """The same for many at once, all drawn together."""
     drawn = weights @ np.stack([values.mean(0) for values in several], axis=1)
-    low, high = np.quantile(drawn, MIDDLE, axis=0)
     return [
-        _estimate(values.mean(), values.mean(1), *between)
-        for values, *between in zip(several, low, high, strict=True)
+        describe(values.mean(), values.mean(1), own)
+        for values, own in zip(several, drawn.T, strict=True)
     ]
+
+
+def describe(
+    mean: float, per_seed: Float[np.ndarray, " seeds"], draws: Float[np.ndarray, " draws"]
+) -> dict[str, float]:
+    """A mean with the sd over its seeds and the middle of its draws."""
+    low, high = middle(draws)
+    sd = per_seed.std(ddof=1) if len(per_seed) > 1 else 0.0
+    return {"mean": float(mean), "sd": float(sd), "low": low, "high": high}
+
+
+def middle(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+    """The middle 95 % of draws."""
+    low, high = np.quantile(draws, MIDDLE)
+    return float(low), float(high)
+
+
+def interval(draws: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+    """The same where every draw is known; one that knows nothing leaves no limit."""
+    return middle(draws) if np.isfinite(draws).all() else (-np.inf, np.inf)
 
 
 def _percent(part: Values, whole: Others, weights: Weights) -> dict[str, float]:
     """100 times a ratio of means; both are drawn together."""
     ratios = (weights @ part.mean(0)) / (weights @ whole.mean(0))
-    low, high = np.quantile(100 * ratios, MIDDLE)
     mean = 100 * part.mean() / whole.mean()
     with np.errstate(divide="ignore", invalid="ignore"):  # one seed's mean may be exactly 0
         per_seed = 100 * part.mean(1) / whole.mean(1)
-    return _estimate(mean, per_seed, low, high)
-
-
-def _estimate(mean, per_seed: np.ndarray, low, high) -> dict[str, float]:
-    sd = per_seed.std(ddof=1) if len(per_seed) > 1 else 0.0
-    return {"mean": float(mean), "sd": float(sd), "low": float(low), "high": float(high)}
+    return describe(mean, per_seed, 100 * ratios)
 
 
 _NOTHING = {name: float("nan") for name in ("mean", "sd", "low", "high")}
@@ -249,11 +319,10 @@ def _against_best(
 
 
 def _agreement(
-    judged: Mapping[str, Mapping[str, Judged]], judges: tuple[str, str], compared: Sequence[str]
+    judged: Mapping[str, Mapping[str, Judged]], first: str, other: str, compared: Sequence[str]
 ) -> str:
     """How two judges' rankings by reward agree, and what choosing by the first costs."""
-    first, other = judges
-    means = [[values_of(judged[j][x], "reward").mean() for x in compared] for j in judges]
+    means = [[values_of(judged[j][x], "reward").mean() for x in compared] for j in (first, other)]
     chosen, best = (compared[int(np.argmax(x))] for x in means)
     said = (
         f"Ranked by reward, the {first} and the {other} have a Spearman correlation of "
@@ -284,3 +353,28 @@ def _said(found: dict[str, float], words: str, percent: str = "", digits: int = 
 def _signed(value: float, digits: int = 2) -> str:
     text = f"{value:+.{digits}f}"
     return text.replace("-", "−") if float(text) else text.lstrip("+-")
+
+
+# ── over cohorts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def over_cohorts(values: Sequence[float]) -> dict[str, float]:
+    """Mean over cohorts, its 95 % interval and their number; no interval for a single one."""
+    known = np.asarray([x for x in values if math.isfinite(x)], np.float64)
+    if not len(known):
+        return {"cohorts": 0.0, "mean": math.nan, "low": math.nan, "high": math.nan}
+    mean, half = float(known.mean()), math.nan
+    if len(known) > 1:
+        half = student(len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    return {"cohorts": float(len(known)), "mean": mean, "low": mean - half, "high": mean + half}
+
+
+@functools.cache
+def student(freedom: int) -> float:
+    """The value that |t| stays below in 95 % of cases; by halving, since JAX has no quantile."""
+    low, high = 0.0, 1000.0
+    for _ in range(STEPS):
+        half = (low + high) / 2
+        beyond = float(betainc(freedom / 2, 0.5, freedom / (freedom + half**2)))
+        low, high = (half, high) if beyond > 1 - SURE else (low, half)
+    return (low + high) / 2

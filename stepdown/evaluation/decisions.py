@@ -7,9 +7,14 @@ it is the start of an episode, so episodes overlap, and patients are the unit of
 A stay may be shorter than an episode, break off or end by explant. Nothing is invented behind its
 end: estimators use the decisions that were recorded and say how many there were. Only death is
 carried on, where the records tell of it: hours from death on score the minimum.
+
+Teams look further back than one hour: how long a level has been in force, where it was before, how
+long the patient has been calm. A behavior policy that ignores this mistakes habit for chance, so
+what a team remembers is read off the records as well: level, time and the running picture.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepdown.evaluation.history import LOOK_BACK, look_back, mean_known, tick_features
 from stepdown.handover import Cohort, Role
 from stepdown.patients.cohort import in_groups
 from stepdown.problem.clinical import (
@@ -30,15 +34,39 @@ from stepdown.problem.clinical import (
     stable_by_limits,
 )
 from stepdown.problem.windows import Windows, batch_size, cut_stays
-from stepdown.signals import HIGHEST, HR, LEVEL, LOWEST, MAP, NAMES, PULSATILITY
+from stepdown.signals import HIGHEST, HR, LEVEL, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 
 Rows = Float[np.ndarray, "n steps 13"]
 
-TRIO = (MAP, HR, PULSATILITY)
+QUICK, SLOW = 0.25, 0.6  # h over which the running picture fades
+CALM_MAP, CALM_PULSE = 65.0, 15.0  # mmHg
+DWELLS = (1.0, 2.0, 4.0, 8.0)  # h at one level
+DAYS = (6.0, 12.0, 24.0, 48.0)  # h on support
+
+LOOK_BACK = (
+    *[f"at P{level}" for level in LEVELS],
+    *[f"at this level under {dwell:g} h" for dwell in DWELLS],
+    *[f"on support under {day:g} h" for day in DAYS],
+    "log hours at this level",
+    "log hours on support",
+    "last change",
+    "last change within the hour",
+    "turn-down test",
+    "changes per hour",
+    "above the lowest",
+    "hours of calm",
+    "long calm at low support",
+    "running MAP",
+    "latest MAP",
+    "latest MAP below the limit",
+    "running MAP below the limit",
+    "running pulsatility",
+    "running heart rate",
+)
 CHARGES = tuple(field.name for field in dataclasses.fields(RewardParts))
 CONTEXT = (  # the columns of `Decisions.context`
     *[f"mean {name}" for name in NAMES],
-    *[f"{what} {NAMES[i]}" for what in ("least", "slope of", "last") for i in TRIO],
+    *[f"{what} {NAMES[i]}" for what in ("least", "slope of", "last") for i in REQUIRED],
     *CHARGES,
     "reward",
     "stable",
@@ -192,9 +220,9 @@ def _summaries(hours, config: ClinicalConfig):
         return jnp.concatenate(
             [
                 jnp.mean(state[:, :LEVEL], axis=0),
-                jnp.stack([jnp.min(state[:, i]) for i in TRIO]),
-                jnp.stack([slope(state[:, i]) for i in TRIO]),
-                jnp.stack([state[-1, i] for i in TRIO]),
+                jnp.stack([jnp.min(state[:, i]) for i in REQUIRED]),
+                jnp.stack([slope(state[:, i]) for i in REQUIRED]),
+                jnp.stack([state[-1, i] for i in REQUIRED]),
                 jnp.minimum(charges, 6.0),
                 jnp.stack(
                     [normalized_reward(state, config), stable_by_limits(state, config) * 1.0]
@@ -203,3 +231,126 @@ def _summaries(hours, config: ClinicalConfig):
         )
 
     return jax.vmap(one)(hours)
+
+
+# ── what a team remembers ────────────────────────────────────────────────────────────────────────
+
+
+class Past(NamedTuple):
+    """Running numbers of every stay; arrays of (patients, steps), up to and with the sample."""
+
+    unchanged: np.ndarray  # h
+    hours: np.ndarray  # h since the first sample
+    jump: np.ndarray  # levels, size of the last change
+    changes: np.ndarray  # number of changes so far
+    lowest: np.ndarray  # level so far
+    calm: np.ndarray  # h in a row
+    pressure: np.ndarray  # mmHg, slow
+    quick: np.ndarray  # mmHg, quick
+    pulse: np.ndarray  # mmHg, slow
+    rate: np.ndarray  # /min, slow
+
+
+def look_back(
+    cohort: Cohort, patient: Int[np.ndarray, " n"], end: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n features"]:
+    """What is remembered just before sample `end` of a patient's stay."""
+    past, level = follow_stays(cohort), np.asarray(cohort.level)
+    at = (patient, end - 1)
+    now, low = level[at], past.lowest[at]
+    unchanged, hours, jump = past.unchanged[at], past.hours[at], past.jump[at]
+    columns = [
+        *[(now == one) * 1.0 for one in LEVELS],
+        *[(unchanged < dwell) * 1.0 for dwell in DWELLS],
+        *[(hours < day) * 1.0 for day in DAYS],
+        np.log1p(unchanged),
+        np.log1p(hours),
+        jump,
+        jump * (unchanged <= 1.0),
+        (jump <= -2) * (unchanged <= 1.0) * (now == LEVELS[1]),  # a turn-down test
+        past.changes[at] / np.maximum(hours, 6.0),
+        now - low,
+        np.minimum(past.calm[at], 12.0),
+        (past.calm[at] >= 5.0) * (now <= 4.0),
+        past.pressure[at],
+        past.quick[at],
+        np.maximum(PAPER.map_limit - past.quick[at], 0.0),
+        np.maximum(PAPER.map_limit + 4.0 - past.pressure[at], 0.0),
+        past.pulse[at],
+        past.rate[at],
+    ]
+    return np.stack(columns, axis=1)
+
+
+def tick_features(
+    cohort: Cohort, patient: Int[np.ndarray, " n"], begin: Int[np.ndarray, " n"], width: int
+) -> Float[np.ndarray, "n changes clues"]:
+    """What was seen at each sample of an hour but the last: reasons to change inside the hour."""
+    past, level = follow_stays(cohort), np.asarray(cohort.level)
+    steps = np.minimum(begin[:, None] + np.arange(width - 1), level.shape[1] - 1)
+    at = (patient[:, None], steps)
+    low = np.maximum(PAPER.map_limit - past.quick[at], 0.0)
+    below = (low > 0) * 1.0
+    return np.stack(
+        [
+            below,
+            np.minimum(low, 15.0) / 10.0,
+            below * (level[at] <= 4),
+            below * (level[at] >= 8),
+            (past.unchanged[at] < 0.3) * 1.0,
+            (past.pressure[at] - 75.0) / 10.0,
+            (past.pulse[at] - 30.0) / 15.0,
+            (past.rate[at] - 80.0) / 15.0,
+            (level[at] - 6.0) / 2.0,
+        ],
+        axis=-1,
+    )
+
+
+def follow_stays(cohort: Cohort) -> Past:
+    """Walk through every stay, sample by sample; what is not seen changes nothing."""
+    dt = cohort.minutes / 60
+    level, seen = np.asarray(cohort.level), np.asarray(cohort.seen)
+    signals = np.asarray(cohort.signals, float)
+    patients, steps = level.shape
+    kept = {name: np.zeros((patients, steps)) for name in Past._fields}
+    now = {name: np.zeros(patients) for name in Past._fields}
+    for name, column in _WATCHED:
+        early = signals[:, :6, column]
+        typical = mean_known(signals[..., column].ravel(), 0)
+        now[name] = np.where(np.isnan(early).all(1), typical, mean_known(early, 1))
+    now["lowest"] = np.full(patients, float(LEVELS[-1]))
+    before = np.where(seen[:, 0], level[:, 0], 0)
+    for step in range(steps):
+        here = seen[:, step]
+        _advance(now, signals[:, step], level[:, step], before, here, dt)
+        before = np.where(here, level[:, step], before)
+        for name in Past._fields:
+            kept[name][:, step] = now[name]
+    return Past(**kept)
+
+
+_WATCHED = (("pressure", MAP), ("quick", MAP), ("pulse", PULSATILITY), ("rate", HR))
+
+
+def _advance(now: dict[str, np.ndarray], signals, level, before, here, dt: float) -> None:
+    """One sample on; `before` is the last level seen, `here` whether this one is."""
+    change = level - before
+    new = here & (change != 0)
+    now["unchanged"] = np.where(new, dt, now["unchanged"] + dt)
+    now["hours"] = now["hours"] + dt
+    now["jump"] = np.where(new, change, now["jump"])
+    now["changes"] = now["changes"] + new
+    now["lowest"] = np.where(here, np.minimum(now["lowest"], level), now["lowest"])
+    for name, column in _WATCHED:
+        share = 1 - np.exp(-dt / (QUICK if name == "quick" else SLOW))
+        moved = now[name] + share * (signals[:, column] - now[name])
+        now[name] = np.where(here & ~np.isnan(moved), moved, now[name])
+    good = (now["pressure"] > CALM_MAP) & (now["pulse"] > CALM_PULSE)
+    now["calm"] = np.where(good, now["calm"] + dt, 0.0)
+
+
+def mean_known(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean of what is known; 0 where nothing is."""
+    known = ~np.isnan(values)
+    return np.asarray(np.where(known, values, 0.0).sum(axis) / np.maximum(known.sum(axis), 1))

@@ -55,6 +55,13 @@ class Course(eqx.Module):
     starts: Float[np.ndarray, " patients"]  # number of starts
 
 
+class Expected(eqx.Module):
+    """The policy's mean features at every row."""
+
+    now: Table
+    later: Table  # one hour on
+
+
 class Ahead(eqx.Module):
     """What a model expects of a policy, at every row and for 0, 1, ... hours to go."""
 
@@ -94,7 +101,7 @@ def count_patients(lessons: Lessons, counts: Counts, ridge: float) -> Counted:
 
 def follow_policy(
     lessons: Lessons, decisions: Decisions, policy: Policy, next_policy: Policy
-) -> tuple[Course, Table, Table]:
+) -> tuple[Course, Expected]:
     """Where the policy leads, and its mean features now and one hour on."""
     later_levels = np.round(decisions.next_state[:, -1, LEVEL]).astype(int)
     now = expected_features(decisions.context, current_levels(decisions), policy)
@@ -106,7 +113,7 @@ def follow_policy(
         start=np.add.reduceat(now * decisions.start[:, None], first),
         starts=np.add.reduceat(decisions.start * 1.0, first),
     )
-    return course, now, later
+    return course, Expected(now, later)
 
 
 def fit_q(
@@ -140,24 +147,21 @@ def fqe_values(
 
 def cross_fitted(
     weights: Float[np.ndarray, "folds hours p"],
-    tables: tuple[Table, Table, Table],
+    lessons: Lessons,
+    expected: Expected,
     fold: Int[np.ndarray, " n"],
     decisions: Decisions,
-    floor: float,
 ) -> Ahead:
-    """Values at every row by the coefficients fitted without its fold.
-
-    `tables` are the features of the recorded decision and the policy's now and one hour on.
-    """
+    """Values at every row by the coefficients fitted without its fold."""
     by_hour = np.swapaxes(weights, 0, 1)
 
     def at(table: Table) -> np.ndarray:
         return np.stack([np.einsum("np,np->n", table, each[fold]) for each in by_hour])
 
-    chosen, now, later = (at(table) for table in tables)
-    after = np.concatenate([np.zeros((1, len(fold))), later[:-1]])
-    gone = np.where(decisions.dead[None], np.arange(len(after))[:, None] * floor, after)
-    return Ahead(decision=chosen, now=now, later=gone)
+    after = np.concatenate([np.zeros((1, len(fold))), at(expected.later)[:-1]])
+    lost = np.arange(len(after))[:, None] * lessons.floor
+    later = np.where(decisions.dead[None], lost, after)
+    return Ahead(decision=at(lessons.table), now=at(expected.now), later=later)
 
 
 def decision_features(
@@ -184,18 +188,6 @@ def expected_features(context: Context, in_force: Int[np.ndarray, " n"], policy:
         *[key * by[:, None] for by in (down, up, middle)],
     ]
     return np.concatenate(parts, axis=1, dtype=float)
-
-
-def feature_names(columns: int) -> list[str]:
-    """What the features are, in order, for so many columns of the context."""
-    known = [i for i in KEY_COLUMNS if i < columns]
-    return [
-        "one",
-        *[f"context {i}" for i in range(columns)],
-        *("down", "up", "any down", "any up"),
-        *[f"P{level}" for level in LEVELS],
-        *[f"{way} x context {i}" for way in ("down", "up", "level") for i in known],
-    ]
 
 
 def _first_rows(decisions: Decisions) -> np.ndarray:

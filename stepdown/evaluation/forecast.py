@@ -4,6 +4,14 @@ Every number of a table is a mean over rows, so the rows are kept: differences b
 are paired row by row, and their intervals come from a bootstrap over patients. Point scores judge
 `center`, probabilistic ones 50 draws. Mixed units are the paper's; z-scores use one scale, that of
 the train patients, for all forecasters. A carried-forward sample counts like a measured one.
+
+Where truth and m draws are exchangeable, the rank of the truth among them is uniform over its
+m + 1 places. Bands and PIT are read off that rank, so a perfect forecaster covers exactly 90 % with
+its 90 % band, for any m; the quantiles of so few draws would cover less.
+
+How errors grow when a forecaster goes on from its own forecasts (App. E, error accumulation) is
+seen from recorded hours with enough recorded hours behind them: the recorded levels are played in
+the forecaster, draw by draw, and held against what was recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +23,23 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from stepdown.evaluation.calibration import BAND50, BAND90, crps, inside, rank_place
-from stepdown.evaluation.in_patients import paired_difference
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Role, Transitions, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.problem.clinical import slope
 from stepdown.problem.scaling import Scaler
-from stepdown.signals import LEVEL, LEVELS, MAP, NAMES
+from stepdown.signals import HORIZON, LEVEL, LEVELS, MAP, NAMES, REQUIRED
 
 FEW, MANY = 64, 256  # rows of one compiled call; there are two programs at most
+GROUP = 32  # starts of one compiled call
 TRENDS = (-1, 0, 1)  # falling, flat, rising
+BAND50, BAND90 = 0.50, 0.90
+SHOWN = REQUIRED  # what the reward is made of
+
+Numbers = Shaped[Array, "*shape"] | Shaped[np.ndarray, "*shape"]
 
 
 @runtime_checkable
@@ -296,3 +309,139 @@ def _part(rows: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, float | 
 def _plain(values: np.ndarray) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else None
+
+
+# ── how honest draws are: CRPS, coverage, PIT ────────────────────────────────────────────────────
+
+
+def crps(
+    draws: Float[Array, " draws *shape"], truth: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """E|x − y| − ½ E|x − x′| in the unit of the signal; lower is better (App. E).
+
+    x and x′ are two different draws, which makes the estimate unbiased ("fair"): it rates the
+    forecaster, not the number of draws. All pairs are summed; at 50 draws this is five times
+    faster than sorting them.
+    """
+    count = len(draws)
+    off = draws - truth[None]  # small numbers: rpm would cost digits
+    pairs = jax.lax.map(lambda one: jnp.sum(jnp.abs(off - one[None]), axis=0), off)
+    spread = jnp.sum(pairs, axis=0) / (count * (count - 1))
+    return jnp.mean(jnp.abs(off), axis=0) - spread / 2
+
+
+def rank_place(
+    draws: Float[Array, " draws *shape"], truth: Float[Array, "*shape"]
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+    """From where to where the truth's place reaches on a scale of 0 to 1.
+
+    A place is 1/(m + 1) wide; a truth that equals some draws shares their places.
+    """
+    places = len(draws) + 1
+    below = jnp.sum(draws < truth[None], axis=0)
+    equal = jnp.sum(draws == truth[None], axis=0)
+    return below / places, (below + equal + 1) / places
+
+
+def inside(low: Numbers, high: Numbers, nominal: float) -> np.ndarray:
+    """How much of each place lies in the central band, 0 to 1; its mean is the coverage."""
+    low, high = np.asarray(low), np.asarray(high)
+    edge = (1 - nominal) / 2
+    overlap = np.minimum(high, 1 - edge) - np.maximum(low, edge)
+    return np.asarray(np.maximum(overlap, 0.0) / (high - low))
+
+
+def pit_values(low: Numbers, high: Numbers, *, key: PRNGKeyArray) -> np.ndarray:
+    """A random point of each place: uniform over 0 to 1 where the draws are honest."""
+    low, high = np.asarray(low), np.asarray(high)
+    # NumPy's generator: JAX would compile a program for every number of rows.
+    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    return low + (high - low) * draw.random(low.shape)
+
+
+# ── how errors grow ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class HorizonConfig:
+    """How far and how often; defaults are the paper's."""
+
+    hours: int = HORIZON
+    starts: int = 500  # at most
+    draws: int = 50
+    role: Literal["test", "select"] = "test"
+
+    def __post_init__(self):
+        if min(self.hours, self.starts) < 1 or self.draws < 2:
+            raise ValueError(
+                "expected at least 1 hour, 1 start and 2 draws, "
+                f"got {self.hours}, {self.starts} and {self.draws}."
+            )
+
+
+PAPER_HORIZON = HorizonConfig()
+
+
+class ErrorGrowth(eqx.Module):
+    """Errors of the mean path and the truth's place among the draws, hour by hour."""
+
+    absolute: Float[Array, "starts hours 12"]  # mean over the hour's samples
+    low: Float[Array, "starts hours steps 12"]
+    high: Float[Array, "starts hours steps 12"]
+    patient: Int[Array, " starts"]
+
+
+def grow_errors(
+    forecaster: Forecaster,
+    hours: Transitions,
+    config: HorizonConfig = PAPER_HORIZON,
+    *,
+    key: PRNGKeyArray,
+) -> ErrorGrowth:
+    """Play the recorded levels from random starts; `hours` are hourly rows in order."""
+    require_role(hours, config.role)
+    k_starts, k_draws = jr.split(key)
+    start = find_runs(hours, config.hours)
+    if len(start) > config.starts:
+        draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
+        start = np.sort(draw.choice(start, config.starts, replace=False))
+    run = start[:, None] + np.arange(config.hours)
+    state, level, later = (np.asarray(x) for x in (hours.state, hours.level, hours.next_state))
+    rows = (state[start], level[run], later[run], np.arange(len(start)))
+    absolute, low, high = in_groups(
+        _play_rows, (rows,), forecaster, k_draws, config.draws, size=GROUP
+    )
+    places = (jnp.asarray(x) for x in (absolute, low, high))
+    return ErrorGrowth(*places, patient=hours.patient[start])
+
+
+def _play_rows(rows, forecaster: Forecaster, key, draws: int):
+    def one(state, levels, truth, number):
+        keys = jr.split(jr.fold_in(key, number), (len(levels), draws))
+        start = jnp.broadcast_to(state[None], (draws, *state.shape))
+
+        def hour(now, x):
+            level, keys = x
+            now = jax.vmap(lambda s, k: forecaster(s, level, key=k))(now, keys)
+            return now, now[..., :LEVEL]
+
+        _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, 12)
+        truth = truth[..., :LEVEL]
+        low, high = jax.vmap(rank_place)(drawn, truth)
+        return jnp.mean(jnp.abs(jnp.mean(drawn, axis=1) - truth), axis=1), low, high
+
+    return jax.vmap(one)(*rows)
+
+
+def summarize_growth(growth: ErrorGrowth) -> dict[str, dict[str, list[float]]]:
+    """Per hour: MAE of MAP, HR and pulsatility, its sd over starts, coverage of the 90 % band."""
+    absolute = np.asarray(growth.absolute, float)[..., list(SHOWN)]
+    covered = inside(growth.low, growth.high, BAND90).mean((0, 2))
+    return {
+        NAMES[column]: {
+            "mae": absolute[..., i].mean(0).tolist(),
+            "sd": absolute[..., i].std(0).tolist(),
+            "coverage90": covered[:, column].tolist(),
+        }
+        for i, column in enumerate(SHOWN)
+    }

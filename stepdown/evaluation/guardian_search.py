@@ -8,7 +8,7 @@ conditional density always wins, and it hardly looks at the state.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -86,8 +86,8 @@ def search_guardian(
             joint = _score(fit(weight, bandwidth), select, config, key)
             for share in config.shares:
                 kept = (x - (1 - share) * y for x, y in zip(joint, states, strict=True))
-                setting = (weight, bandwidth, share)
-                trials.append(_judge(setting, _Scores(*kept), select, config))
+                told = _judge(_Scores(*kept), select, config)
+                trials.append(Trial(weight, bandwidth, share, **told))
             watch((done * (1 + len(config.weights)) + number + 2) / total)
     allowed = [trial for trial in trials if trial.allowed]
     return max(allowed or trials, key=lambda trial: trial.swapped), tuple(trials)
@@ -104,17 +104,17 @@ def _score(density: Density, select: Transitions, config: SearchConfig, key) -> 
     )
 
 
-def _judge(setting, scores: _Scores, select: Transitions, config: SearchConfig) -> Trial:
+def _judge(scores: _Scores, select: Transitions, config: SearchConfig) -> dict[str, Any]:
+    """All of a trial but its setting."""
     ascending = jnp.sort(jnp.asarray(scores.recorded))
     refused = np.asarray(p_values(ascending, jnp.asarray(scores.moved)) <= config.rate)
     p_value = np.asarray(p_values(ascending, jnp.asarray(scores.recorded)))
     small = small_change_alarms(p_value, select, config.rate)["refused"] or 0.0
     recall = float(np.mean(refused))
-    return Trial(
-        *setting,
-        swapped=auroc(scores.recorded, scores.swapped),
-        small_changes=small,
-        state_auroc=auroc(scores.recorded, scores.moved),
-        state_recall=recall,
-        allowed=small <= config.most_alarms and recall >= config.least_recall,
-    )
+    return {
+        "swapped": auroc(scores.recorded, scores.swapped),
+        "small_changes": small,
+        "state_auroc": auroc(scores.recorded, scores.moved),
+        "state_recall": recall,
+        "allowed": small <= config.most_alarms and recall >= config.least_recall,
+    }

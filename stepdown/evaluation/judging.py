@@ -4,6 +4,9 @@ All methods and seeds meet the same starts and the same luck: a start's random n
 the start (twin) or to the patient (truth), never to who decides. Hours are played one by one for
 all seeds at once, so the costly program, an hour of the twin or of the patients, is compiled once
 and serves every policy; only the small one that chooses levels is compiled per kind of policy.
+
+The look-ahead reads the latent state and plans on the true model, but with random numbers of
+its own: it knows the patient, not the future. It is a ceiling, not a policy anybody can have.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +19,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from stepdown.evaluation.horizon import find_runs
-from stepdown.evaluation.in_patients import LookAhead, score_episodes
 from stepdown.handover import (
     Cohort,
     Dynamics,
@@ -35,6 +36,8 @@ from stepdown.patients.population import World
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, each
 from stepdown.policies.rules import Chance
+from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, score_episode
+from stepdown.problem.hours import require_order
 from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
 
 SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
@@ -119,6 +122,20 @@ def draw_moments(
     return Moments(state, row, keys), plans
 
 
+def find_runs(hours: Transitions, length: int) -> Int[np.ndarray, " runs"]:
+    """Rows from which `length` recorded hours follow one another."""
+    require_order(hours)
+    goes_on = ~np.asarray(hours.last)
+    fits = np.ones(len(goes_on), bool)
+    for ahead in range(length - 1):
+        fits &= np.append(goes_on[ahead:], np.zeros(ahead, bool))
+    if not fits.any():
+        raise ValueError(
+            f"expected {length + 1} recorded hours in a row, got fewer. Use longer stays."
+        )
+    return np.flatnonzero(fits)
+
+
 def judge_in_twin(
     policies: Policy,
     dynamics: Dynamics,
@@ -171,6 +188,40 @@ def judge_team(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
 def judge_look_ahead(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
     """The ceiling: two hours of look-ahead on the true model, which nobody has at a bedside."""
     return _judged([play(LookAhead(world), starts, world, hours)], starts.row)
+
+
+class LookAhead(eqx.Module):
+    """Try every level within two of the present one for two hours on the true model."""
+
+    world: World
+    hours: int = eqx.field(static=True, default=2)
+    reach: int = eqx.field(static=True, default=2)
+
+    def __call__(self, patient, state, key):
+        """Take the level whose imagined hours score best."""
+        now = jnp.round(state[-1, LEVEL]).astype(int)
+        goals = jnp.clip(now + jnp.arange(-self.reach, self.reach + 1), LOWEST, HIGHEST)
+        steps = round(1 / self.world.dt)
+        imagined = jr.split(jr.fold_in(key, 2), (self.hours, steps))
+
+        def value(level):
+            def hour(patient, keys):
+                patient, signals = play_hour(patient, level, self.world, keys=keys)
+                in_force = jnp.full((steps, 1), level, signals.dtype)
+                reward = normalized_reward(jnp.concatenate([signals, in_force], axis=1))
+                return patient, jnp.where(patient.course.alive > 0, reward, -PAPER.reward_clip)
+
+            return jnp.sum(jax.lax.scan(hour, patient, imagined)[1])
+
+        values = jax.vmap(value)(goals)
+        # an equal choice goes to the smaller change
+        return goals[jnp.argmax(values - 1e-4 * jnp.abs(goals - now))]
+
+
+@eqx.filter_jit
+def score_episodes(episodes: Episodes, config: ClinicalConfig = PAPER) -> Scores:
+    """The clinical scores of every episode."""
+    return jax.vmap(lambda e: score_episode(e.state, e.level, e.alive, config))(episodes)
 
 
 def judged_to_arrays(name: str, judged: Judged) -> dict[str, np.ndarray]:

@@ -9,6 +9,10 @@ below: twice its share of right answers minus one is at most the total variation
 In simulated patients the next hour is drawn anew as often as needed, for every level, from the
 patient's hidden state. Recordings hold one next hour for the level that was set. |G| from a single
 hour contains the hour's own chance, so it is too large, never too small on average.
+
+The value is fitted too: the rewards to come are regressed on what an hour shows, for every number
+of hours to go, by ridge regressions that leave out a fold of patients. Dead patients score the
+least reward on.
 """
 
 from collections.abc import Callable
@@ -20,18 +24,46 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from stepdown.evaluation.hour_values import BLOCK, ByHour, Rows, Values, fold_of, ridge, worth
 from stepdown.handover import Dynamics, Episodes, Transitions, require_role
+from stepdown.patients.cohort import in_groups
 from stepdown.patients.episodes import Mode, Starts, play
 from stepdown.patients.population import World
 from stepdown.policies.rows import step_rows
 from stepdown.policies.rules import Always
-from stepdown.problem.clinical import PAPER
-from stepdown.signals import HORIZON, LEVEL, LEVELS
+from stepdown.problem.clinical import PAPER, normalized_reward, reward_parts, slope
+from stepdown.signals import ESE, FLOW, HORIZON, LEVEL, LEVELS, NAMES, REQUIRED
 
 TOLD = 4  # draws of a decision that the classifier sees of either side
+FOLDS = 5  # of patients: nobody is judged by what was fitted to them
+RIDGE = 10.0  # rows of nothing, against fitting chance
+BLOCK = 4096  # rows of one compiled call
+BENT = (*REQUIRED, FLOW, ESE)  # signals whose squares count as well
+USUAL = {  # middle and scale of what the regressions see of an hour
+    "map": (80.0, 15.0),
+    "speed": (4e4, 6e3),
+    "current": (500.0, 150.0),
+    "flow": (3.0, 1.0),
+    "lvp": (50.0, 20.0),
+    "lvedp": (12.0, 8.0),
+    "hr": (80.0, 18.0),
+    "sbp": (95.0, 20.0),
+    "dbp": (65.0, 14.0),
+    "pulsatility": (30.0, 15.0),
+    "tau": (50.0, 15.0),
+    "ese": (1.5, 0.8),
+    "level": (5.5, 2.0),
+}
 
 Decider = Callable[[None, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
+Rows = Float[np.ndarray, "n steps 13"]
+ByHour = Float[np.ndarray, "n hours"]
+
+
+class Truth(eqx.Module):
+    """Where episodes can be played in simulated patients."""
+
+    starts: Starts
+    world: World
 
 
 class HeldOut(eqx.Module):
@@ -44,7 +76,7 @@ class HeldOut(eqx.Module):
     row: Int[np.ndarray, " n"]  # patient
     start: Float[np.ndarray, "m steps 13"]  # hours before the first decision of an episode
     start_row: Int[np.ndarray, " m"]  # patient
-    truth: tuple[Starts, World] | None = None  # None for recordings
+    truth: Truth | None = None  # None for recordings
 
     @property
     def fold(self) -> Int[np.ndarray, " n"]:
@@ -77,7 +109,7 @@ def redraw_hours(
         row=np.tile(row[:count], len(LEVELS)),
         start=state,
         start_row=row,
-        truth=(starts, world),
+        truth=Truth(starts, world),
     )
 
 
@@ -105,6 +137,13 @@ def recorded_hours(
         start=state[begin],
         start_row=row[begin],
     )
+
+
+class Values(eqx.Module):
+    """A policy's value of a state with 0, 1, ... hours to go: ridge regressions without a fold."""
+
+    weight: Float[np.ndarray, "folds hours p"]  # 0 for no hours to go
+    fit: Float[np.ndarray, " hours"]  # R² on the fold that was left out; NaN for no hours to go
 
 
 # ── errors of the model ──────────────────────────────────────────────────────────────────────────
@@ -206,3 +245,90 @@ def _clues(held_out: HeldOut, later: np.ndarray) -> np.ndarray:
     parts = [before, change, change**2, rough]
     flat = [np.nan_to_num(part.reshape(count, draws, -1)) for part in parts]
     return np.concatenate([*flat, level], axis=2).reshape(count * draws, -1)
+
+
+# ── a policy's value of an hour ──────────────────────────────────────────────────────────────────
+
+
+def fit_values(episodes: Episodes, row: Int[np.ndarray, " n"], hours: int = HORIZON) -> Values:
+    """Regress the rewards to come on the hour; every hour of an episode is a start."""
+    count, times = np.asarray(episodes.level).shape
+    table, reward = _look(np.asarray(episodes.state).reshape(-1, *episodes.state.shape[2:]))
+    table, reward = table.reshape(count, times, -1), reward.reshape(count, times)[:, 1:]
+    alive = np.asarray(episodes.alive)
+    reward = np.where(alive, reward, -PAPER.reward_clip)
+    living = np.concatenate([np.ones((count, 1), bool), alive], axis=1)
+    sums = np.concatenate([np.zeros((count, 1)), reward.cumsum(1)], axis=1)
+    fold = fold_of(row, row)
+    weight = np.zeros((fold.max() + 1, hours, table.shape[-1]))
+    fit = np.full(hours, np.nan)
+    for ahead in range(1, hours):
+        known = living[:, : times - ahead]
+        x, y = table[:, : times - ahead][known], (sums[:, ahead:] - sums[:, :-ahead])[known]
+        of = np.broadcast_to(fold[:, None], known.shape)[known]
+        for left_out in range(len(weight)):
+            weight[left_out, ahead] = ridge(x[of != left_out], y[of != left_out])
+        missed = y - np.einsum("np,np->n", x, weight[of, ahead])
+        fit[ahead] = 1.0 - missed.var() / max(float(y.var()), 1e-12)
+    return Values(weight, fit)
+
+
+def worth(values: Values, states: Rows, fold: Int[np.ndarray, " n"]) -> ByHour:
+    """Reward of an hour plus the value of what follows, for 0, 1, ... hours to go after it."""
+    table, reward = _look(states)
+    ahead = np.arange(values.weight.shape[1])[None]
+    later = np.einsum("np,nhp->nh", table, values.weight[fold])
+    low, high = reward_range()
+    return reward[:, None] + np.clip(later, low * ahead, high * ahead)
+
+
+def reward_range() -> tuple[float, float]:
+    """The least and the greatest reward of an hour."""
+    best = min((0.0 - PAPER.reward_mean) / PAPER.reward_sd, PAPER.reward_clip)
+    return -PAPER.reward_clip, best
+
+
+def fold_of(row: Int[np.ndarray, " n"], among: Int[np.ndarray, " m"]) -> Int[np.ndarray, " n"]:
+    """Folds of patients, as even as can be; at least two patients are needed."""
+    patients = np.unique(among)
+    if len(patients) < 2:
+        raise ValueError(
+            f"expected at least 2 held-out patients, got {len(patients)}: what is fitted to some "
+            "is judged on others. Hold out more patients."
+        )
+    return np.searchsorted(patients, row) % min(FOLDS, len(patients))
+
+
+def _look(states: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """What the regressions see of every hour, and its reward."""
+    table, reward = in_groups(_features, (np.asarray(states, np.float32),), size=BLOCK)
+    return np.nan_to_num(table).astype(float), reward.astype(float)
+
+
+def _features(states: Float[Array, "n steps 13"]):
+    middle, scale = (jnp.array([USUAL[name][i] for name in (*NAMES, "level")]) for i in (0, 1))
+
+    def one(state):
+        scores = jnp.clip((state - middle[None]) / scale[None], -6.0, 6.0)
+        mean, reward = jnp.mean(scores, axis=0), normalized_reward(state)
+        parts = [
+            jnp.ones(1),
+            mean,
+            jnp.stack([jnp.min(scores[:, i]) for i in REQUIRED]),
+            jnp.stack([scores[-1, i] for i in BENT]),
+            jnp.stack([slope(scores[:, i]) for i in REQUIRED]),
+            jnp.stack([mean[i] ** 2 for i in (*BENT, LEVEL)]),
+            jnp.stack([mean[i] * mean[LEVEL] for i in BENT]),
+            jnp.minimum(jnp.stack(jax.tree.leaves(reward_parts(state))), 6.0),
+            reward[None],
+        ]
+        return jnp.concatenate(parts), reward
+
+    return jax.vmap(one)(states)
+
+
+def ridge(table: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Coefficients of a ridge regression; the first column is not held back."""
+    charge = RIDGE * np.eye(table.shape[1])
+    charge[0, 0] = 1e-6
+    return np.linalg.solve(table.T @ table + charge, table.T @ target)

@@ -12,11 +12,13 @@ from typing import Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.behavior import Behavior
+from stepdown.evaluation.compare import draw_counts, interval
 from stepdown.evaluation.decisions import Decisions
 from stepdown.evaluation.fitted_q import (
     Ahead,
@@ -29,25 +31,33 @@ from stepdown.evaluation.fitted_q import (
     fqe_values,
     learn,
 )
-from stepdown.evaluation.imagined_values import imagine_values
-from stepdown.evaluation.overlap import Limits, Overlap, Word, measure_overlap, verdict
-from stepdown.evaluation.sensitivity import Bounds, confounding_bounds, weight_range
-from stepdown.evaluation.weighted import (
+from stepdown.evaluation.importance import (
+    Bounds,
+    Chances,
+    Limits,
+    Overlap,
     Paths,
     PerHour,
     Ratios,
+    Word,
+    confounding_bounds,
     magic,
     make_paths,
+    measure_overlap,
     path_weights,
-    resample,
+    verdict,
     wdr,
+    weight_range,
     wis,
 )
 from stepdown.handover import Dynamics, Policy
 from stepdown.patients.cohort import in_groups
-from stepdown.problem.clinical import PAPER
+from stepdown.policies.imagined import step_rows
+from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.windows import batch_size
 from stepdown.signals import HORIZON, LEVELS, LOWEST
+
+BLOCK = 4096  # rows imagined at a time
 
 How = Literal["mode", "sampled"]
 
@@ -129,14 +139,21 @@ def prepare_records(
     _require_chances(recorded, behavior, decisions)
     paths = make_paths(decisions, config.hours)
     lessons = learn(decisions, behavior)
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
     fold = behavior.fold[np.unique(decisions.patient, return_index=True)[1]]
     apart = (fold[None] != np.arange(fold.max() + 1)[:, None]) * 1.0
-    counts = resample(paths.patients, config.draws, rng), apart, np.ones((1, paths.patients))
-    draws, folds, own = (count_patients(lessons, count, config.ridge) for count in counts)
-    chance = np.maximum(recorded, config.floor)
-    return Records(decisions, behavior, paths, chance, lessons, draws, folds, own, config)
+    drawn = draw_counts(paths.patients, config.draws, key=key)
+    once = np.ones((1, paths.patients))
+    return Records(
+        decisions=decisions,
+        behavior=behavior,
+        paths=paths,
+        chance=np.maximum(recorded, config.floor),
+        lessons=lessons,
+        draws=count_patients(lessons, drawn, config.ridge),
+        folds=count_patients(lessons, apart, config.ridge),
+        own=count_patients(lessons, once, config.ridge),
+        config=config,
+    )
 
 
 def estimate_off_policy(
@@ -153,9 +170,13 @@ def estimate_off_policy(
     """
     data, config = records.decisions, records.config
     now, later = (policy_chances(policy, s, how) for s in (data.state, data.next_state))
-    chosen = now[np.arange(len(now)), data.level - LOWEST]
-    ratio = chosen / records.chance * records.lessons.weight
-    weight = path_weights(records.paths, ratio, records.behavior.goes_on)
+    chances = Chances(
+        policy=now[np.arange(len(now)), data.level - LOWEST],
+        team=records.chance,
+        held=records.lessons.weight,
+        goes_on=records.behavior.goes_on,
+    )
+    weight = path_weights(records.paths, chances.ratio, chances.goes_on)
     gone = records.paths.gone
     reward = np.where(gone, -PAPER.reward_clip, data.reward[records.paths.row]).astype(float)
     overlap = measure_overlap(records.paths, weight, _unsupported(now, records))
@@ -174,7 +195,7 @@ def estimate_off_policy(
         magic=blend,
         model=own,
         overlap=overlap,
-        bounds=tuple(_bounds(records, chosen, reward, gamma) for gamma in config.gammas),
+        bounds=tuple(_bounds(records, chances, reward, gamma) for gamma in config.gammas),
         word=verdict(overlap, config.limits),
     )
 
@@ -232,15 +253,13 @@ def _unsupported(now: np.ndarray, records: Records) -> float:
 def _fitted_q(records: Records, now: np.ndarray, later: np.ndarray) -> tuple[Estimate, Ahead]:
     """FQE, refitted for every draw of patients, and its cross-fitted values at every row."""
     lessons, hours = records.lessons, records.config.hours
-    course, *expected = follow_policy(lessons, records.decisions, now, later)
+    course, expected = follow_policy(lessons, records.decisions, now, later)
     value, draws = (
         fqe_values(lessons, course, counted, hours) for counted in (records.own, records.draws)
     )
     apart = fit_q(lessons, course, records.folds, hours)
-    tables = (lessons.table, expected[0], expected[1])
-    fold = records.behavior.fold
-    ahead = cross_fitted(apart, tables, fold, records.decisions, lessons.floor)
-    return _interval(float(value[0]), draws), ahead
+    ahead = cross_fitted(apart, lessons, expected, records.behavior.fold, records.decisions)
+    return make_estimate(float(value[0]), draws), ahead
 
 
 def join(one: Estimate, other: Estimate) -> Estimate:
@@ -270,23 +289,90 @@ def _magic(records: Records, weight: PerHour, imagined: Ahead) -> tuple[Estimate
     corrected = _corrected(records, weight, imagined)
     draws, value, _ = magic(corrected, records.draws.counts)
     alone = Ratios(corrected.above[:, :1], corrected.below[:, :1])
-    return _interval(value, draws), _estimate(alone, records)
+    return make_estimate(value, draws), _estimate(alone, records)
 
 
-def _bounds(records: Records, chosen: np.ndarray, reward: PerHour, gamma: float) -> Bounds:
-    rest = records.lessons.weight, records.behavior.goes_on
-    weights = weight_range(records.paths, chosen, records.chance, rest, gamma)
+def _bounds(records: Records, chances: Chances, reward: PerHour, gamma: float) -> Bounds:
+    weights = weight_range(records.paths, chances, gamma)
     return confounding_bounds(records.paths, weights, reward, gamma, records.draws.counts)
 
 
 def _estimate(ratios: Ratios, records: Records) -> Estimate:
     value = ratios.values(records.own.counts)[0]
-    return _interval(float(value), ratios.values(records.draws.counts))
+    return make_estimate(float(value), ratios.values(records.draws.counts))
 
 
-def _interval(value: float, draws: np.ndarray) -> Estimate:
-    """Percentiles of the draws; without a limit where a draw followed nobody."""
-    if not np.isfinite(draws).all():
-        return Estimate(value, -np.inf, np.inf, draws)
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return Estimate(value, float(low), float(high), draws)
+def make_estimate(value: float, draws: Float[np.ndarray, " draws"]) -> Estimate:
+    """A value with the middle of its draws; without a limit where a draw followed nobody."""
+    return Estimate(value, *interval(draws), draws)
+
+
+# ── the model in MAGIC ───────────────────────────────────────────────────────────────────────────
+
+
+def imagine_values(
+    policy: Policy,
+    dynamics: Dynamics,
+    decisions: Decisions,
+    hours: int = HORIZON,
+    *,
+    mode: bool = False,
+    key: PRNGKeyArray,
+) -> Ahead:
+    """Values of states, recorded decisions and next states by one throw of the dynamics each.
+
+    From each recorded hour the policy is played in the dynamics, and once more with the recorded
+    level in the first hour. One throw is enough: its noise is independent from row to row and small
+    beside the differences between patients.
+    """
+    k_now, k_decision, k_end = jr.split(key, 3)
+    player = _Player(policy, dynamics, hours, mode)
+    free = np.full(len(decisions.level), -1, np.int32)
+    now = _play_all(player, decisions.state, free, key=k_now)
+    decision = _play_all(player, decisions.state, decisions.level, key=k_decision)
+    ends = np.flatnonzero(~decisions.follows)
+    later = np.zeros_like(now)
+    later[:, :-1] = now[:, 1:]
+    later[:, ends] = _play_all(player, decisions.next_state[ends], free[ends], key=k_end)
+    shifted = np.concatenate([np.zeros((1, later.shape[1])), later[:-1]])
+    gone = -PAPER.reward_clip * np.arange(hours)[:, None]
+    return Ahead(decision, now, np.where(decisions.dead[None], gone, shifted))
+
+
+class _Player(eqx.Module):
+    """A policy in a model for so many hours."""
+
+    policy: Policy
+    dynamics: Dynamics
+    hours: int = eqx.field(static=True)
+    mode: bool = eqx.field(static=True)
+
+
+def _play_all(player: _Player, states: np.ndarray, first: np.ndarray, *, key) -> np.ndarray:
+    """Sums of the rewards of 1, 2, ... hours from every row, in blocks of one size.
+
+    `first` is the level of the first hour, or −1 where the policy chooses.
+    """
+    count = len(first)
+    found = []
+    for number, start in enumerate(range(0, count, BLOCK)):
+        index = np.minimum(np.arange(start, start + BLOCK), count - 1)
+        sums = _play(player, states[index], first[index], jr.fold_in(key, number))
+        found.append(np.asarray(sums)[:, : count - start])
+    return np.concatenate(found, axis=1).astype(float)
+
+
+@eqx.filter_jit
+def _play(player: _Player, states, first, key) -> Float[Array, "hours n"]:
+    def hour(states, now):
+        number, key = now
+        k_level, k_hour = jr.split(key)
+        weights = jax.vmap(player.policy)(states)
+        drawn = jnp.argmax(weights, 1) if player.mode else jr.categorical(k_level, weights)
+        level = jnp.where((number == 0) & (first > 0), first, drawn + LOWEST).astype(jnp.int32)
+        later = step_rows(player.dynamics, states, level, key=k_hour)
+        return later, jax.vmap(normalized_reward)(later)
+
+    keys = jr.split(key, player.hours)
+    _, rewards = jax.lax.scan(hour, states, (jnp.arange(player.hours), keys))
+    return jnp.cumsum(rewards, axis=0)

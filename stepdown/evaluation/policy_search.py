@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Dynamics, Policy, Transitions, require_role
 from stepdown.patients.episodes import Mode
 from stepdown.twin.rollout import roll_out

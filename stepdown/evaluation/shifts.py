@@ -19,12 +19,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from stepdown.guardian.density import Density
 from stepdown.guardian.threshold import Guardian, log_densities, score_decisions
 from stepdown.handover import Transitions, require_role
+from stepdown.patients.cohort import in_groups
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HIGHEST, LEVEL, LEVELS, LOWEST, SIGNALS
 
 Kind = Literal["offset", "noise"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 RECORDED = "recorded"
+BLOCK = 2048  # decisions charged at a time
 SMALL_CHANGES = (1, 2)  # levels; a guardian that refuses these is of no use
 
 
@@ -147,6 +149,20 @@ def swap_levels(levels: Int[Array, " n"], *, key: PRNGKeyArray) -> Int[Array, " 
     if len(np.unique(np.asarray(levels))) < 2:
         raise ValueError("expected decisions for different levels, got the same level in all.")
     return jnp.asarray(LEVELS)[jr.categorical(key, logits)]
+
+
+def charge_all(
+    guardian: Guardian,
+    states: Float[Array, "n steps 13"] | Float[np.ndarray, "n steps 13"],
+    levels: Int[Array, " n"] | Int[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """The guardian's u of many decisions, nats, on the host."""
+    rows = (np.asarray(states, np.float32), np.asarray(levels, np.int32))
+    return in_groups(_penalties, rows, guardian, size=BLOCK)
+
+
+def _penalties(states, levels, guardian: Guardian):
+    return guardian.penalties(states, levels)
 
 
 def auroc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> float:

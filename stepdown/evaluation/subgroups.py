@@ -7,20 +7,21 @@ risk: the mean reward of the tenth of a method's own episodes that went worst. I
 bootstraps over the patients of a group, all methods with the same draws.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from stepdown.evaluation.compare import (
-    MIDDLE,
     Metric,
+    Row,
     Values,
     Weights,
-    difference,
+    describe,
     estimates,
     resample,
     values_of,
+    with_differences,
 )
 from stepdown.evaluation.judging import Judged
 from stepdown.patients.episodes import Starts
@@ -34,7 +35,9 @@ BANDS = {"P2 to P4": (2, 4), "P5 and P6": (5, 6), "P7 to P9": (7, 9)}
 LOW_MAP, LOW_PULSE = 65.0, 20.0  # mmHg, means of the hour before the start
 
 Groups = dict[str, Bool[np.ndarray, " episodes"]]
-Row = dict[str, str | float]
+Patients = Int[np.ndarray, " episodes"]
+OfMethods = Mapping[str, Mapping[str, np.ndarray]]  # by method, then by metric
+Found = tuple[str, str, dict[str, float]]  # method, metric, what is said of it
 
 
 def recorded_groups(state: Float[np.ndarray, "n steps 13"]) -> Groups:
@@ -77,44 +80,38 @@ def summarize_groups(
     """
     rows: list[Row] = []
     for group, own in groups.items():
-        if own.any():
-            part = {method: _only(one, own) for method, one in judged.items()}
-            rows += _summarize(part, group, reference)
+        if not own.any():
+            continue
+        values = {
+            method: {metric: values_of(one, metric)[:, own] for metric in METRICS}
+            for method, one in judged.items()
+        }
+        row = next(iter(judged.values())).row[own]
+        found = [*_means(values, row, reference), *_tails(values, row, reference)]
+        counts = {"patients": len(np.unique(row)), "episodes": len(row)}
+        rows += [
+            {"method": method, "group": group, "metric": metric, **one, **counts}
+            for method, metric, one in found
+        ]
     return rows
 
 
-def _only(judged: Judged, own: Bool[np.ndarray, " episodes"]) -> dict[str, np.ndarray]:
-    """The rewards, unsafe hours and patients of some episodes."""
-    found = {metric: values_of(judged, metric)[:, own] for metric in METRICS}
-    return found | {"row": np.asarray(judged.row)[own]}
+def _means(values: OfMethods, row: Patients, reference: str | None) -> Iterator[Found]:
+    asked = with_differences(values, reference)
+    means = estimates([one for *_, one in asked], resample(row))
+    for (method, metric, _), found in zip(asked, means, strict=True):
+        yield method, metric, found
 
 
-def _summarize(
-    part: Mapping[str, Mapping[str, np.ndarray]], group: str, reference: str | None
-) -> list[Row]:
-    first = next(iter(part.values()))["row"]
-    counts = {"patients": len(np.unique(first)), "episodes": len(first)}
-    asked: list[tuple[str, str, np.ndarray]] = []
-    for method, found in part.items():
-        for metric in METRICS:
-            asked.append((method, metric, found[metric]))
-            if reference is not None and method != reference:
-                apart = difference(found[metric], part[reference][metric])
-                asked.append((method, f"{metric}_minus_{reference}", apart))
-    means = estimates([values for *_, values in asked], resample(first))
-    named = [(x, metric, found) for (x, metric, _), found in zip(asked, means, strict=True)]
-    weights = resample(first, TAIL_DRAWS)
-    tails = {x: tail_means(found["reward"], weights) for x, found in part.items()}
-    for method, (value, draws) in tails.items():
-        named.append((method, WORST, _interval(value, draws)))
+def _tails(values: OfMethods, row: Patients, reference: str | None) -> Iterator[Found]:
+    weights = resample(row, TAIL_DRAWS)
+    tails = {method: tail_means(own["reward"], weights) for method, own in values.items()}
+    for method, (own, draws) in tails.items():
+        yield method, WORST, describe(own.mean(), own, draws)
         if reference is not None and method != reference:
-            theirs = tails[reference]
-            apart = _interval(value - theirs[0].mean(), draws - theirs[1])
-            named.append((method, f"{WORST}_minus_{reference}", apart))
-    return [
-        {"method": method, "group": group, "metric": metric, **found, **counts}
-        for method, metric, found in named
-    ]
+            theirs, drawn = tails[reference]
+            apart = own - theirs.mean()
+            yield method, f"{WORST}_minus_{reference}", describe(apart.mean(), apart, draws - drawn)
 
 
 def tail_means(
@@ -137,10 +134,3 @@ def _tail(values: Float[np.ndarray, " n"], weights: Weights, share: float) -> np
     before = np.cumsum(sorted_weights, axis=1) - sorted_weights
     inside = np.clip(share - before, 0.0, sorted_weights)
     return inside @ values[order] / share
-
-
-def _interval(value: Float[np.ndarray, " seeds"], draws: Float[np.ndarray, " draws"]):
-    low, high = np.quantile(draws, MIDDLE)
-    sd = value.std(ddof=1) if len(value) > 1 else 0.0
-    mean = float(value.mean())
-    return {"mean": mean, "sd": float(sd), "low": float(low), "high": float(high)}

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from stepdown.evaluation.shifts import charge_all
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Cohort
-from stepdown.patients.cohort import CohortConfig, Latents, in_groups, simulate_cohort, world_of
+from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.population import Population, World
 from stepdown.patients.pump import load_profile, profile_names
-from stepdown.problem.windows import batch_size
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,4 @@ def charged(
     levels: Int[Array, " n"] | Int[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
     """1 where the guardian charges a decision (u > 0), else 0."""
-    rows = (np.asarray(states), np.asarray(levels, np.int32))
-    u = in_groups(_penalties, rows, guardian, size=batch_size(len(rows[1])))
-    return (u > 0) * 1.0
-
-
-def _penalties(states, levels, guardian: Guardian):
-    return guardian.penalties(states, levels)
+    return (charge_all(guardian, states, levels) > 0) * 1.0

@@ -11,9 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.horizon import find_runs
-from stepdown.evaluation.in_patients import score_episodes
-from stepdown.evaluation.judging import Moments, judge_in_twin
+from stepdown.evaluation.judging import Moments, find_runs, judge_in_twin, score_episodes
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import Bench, Trained, read_judged
 from stepdown.experiment.patients import read_hours

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.patients.clinicians import (
     DECIDE_LUCK,
+    READING_SD,
     TEAM_LUCK,
     Clinician,
     Memory,
@@ -61,7 +62,7 @@ def tick(
     """One tick under the level in force; then the patient's team looks and decides."""
     level = patient.memory.level
     course, signals, (for_reading, for_team) = _live_and_look(patient, level, world, key)
-    reading = course.recovery + 0.10 * for_reading.normal[0]  # as by echo; only with insight
+    reading = course.recovery + READING_SD * for_reading.normal[0]  # as by echo
     memory = decide(patient.memory, patient.clinician, signals, reading, world, for_team)
     return Patient(patient.traits, course, patient.clinician, memory), (signals, level)
 

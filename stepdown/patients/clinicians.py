@@ -3,7 +3,10 @@
 A clinician sees the noisy observations of the console and nothing else; only where the
 population grants `insight` do they also see a rough reading of recovery, as by echo or
 lactate, that no record holds. Rescue can come at any tick; routine decisions are hourly.
+Rules say how likely each change is; `decide` throws for it.
 """
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,6 +34,13 @@ STARTS = jnp.array([6, 7, 8, 9])
 START_SHARES = jnp.array([0.16, 0.20, 0.26, 0.38])
 FLOORS = jnp.array([2, 3, 4])
 FLOOR_SHARES = jnp.array([0.40, 0.20, 0.40])
+PROTOCOL, ERRATIC = 0, 3  # styles
+
+# what a team calls ready, in the mean over teams: mmHg, mmHg, /min
+MAP_READY, PULSATILITY_READY, RATE_READY = 67.0, 15.5, 112.0
+MAP_LOW, MAP_SINKING = 60.0, 64.0  # mmHg below which support is raised, at once and at the round
+READING_SD = 0.10  # of a reading of recovery
+TEST_LEVEL = 3  # of a turn-down test
 
 
 class Clinician(eqx.Module):
@@ -67,9 +77,9 @@ def draw_clinician(population: Population, luck: Luck) -> Clinician:
     shares = START_SHARES * jnp.exp(p.start_high * (STARTS - 7.5))
     return Clinician(
         style=pick(u[0], jnp.arange(4), SHARES),
-        map_ready=67.0 + p.caution + 4.0 * z[0],
-        pulsatility_ready=15.5 + 5.0 * z[1],
-        rate_ready=112.0 + 8.0 * z[2],
+        map_ready=MAP_READY + p.caution + 4.0 * z[0],
+        pulsatility_ready=PULSATILITY_READY + 5.0 * z[1],
+        rate_ready=RATE_READY + 8.0 * z[2],
         floor=pick(u[1], FLOORS, FLOOR_SHARES),
         clock=24.0 * u[2],
         explant_hours=5.0 + 0.5 * z[3],
@@ -104,15 +114,13 @@ def decide(
 ) -> Memory:
     """Look at the console and set the level of the coming tick."""
     c, dt, u = clinician, world.dt, luck.uniform
-    m = _look(memory, observation, dt)
+    m = look(memory, observation, dt)
     on_hour = jnp.floor(m.hours + dt / 2) > jnp.floor(m.hours - dt / 2)
-    routine, tested = _routine(m, c, observation, reading, world, u)
-    goal = jnp.where(on_hour, routine, m.level)
-    low = (m.map_now < 60) & (m.unchanged >= 0.3)
-    alert = jnp.where(m.level <= 4, 4.0, 1.0)  # a sinking pressure at low support is acted on
-    rate = world.population.rescue * RESCUE_RATE[c.style] * alert
-    rescued = low & (u[9] < 1 - jnp.exp(-rate * dt))
-    goal = jnp.where(rescued, _raised(m.level, RESCUE_SIZE[c.style], c.style), goal)
+    frightened = world.population.insight * u[7] > courage(reading)
+    goal, tested = _follow(m, hourly_round(m, c, observation, reading, frightened, world), u)
+    goal = jnp.where(on_hour, goal, m.level)
+    rescued = u[9] < rescue_chance(m, c, world)
+    goal = jnp.where(rescued, raised(m.level, RESCUE_SIZE[c.style], c.style), goal)
     goal = jnp.clip(goal, LOWEST, HIGHEST)
 
     at_floor = (m.level <= c.floor) & (m.stable >= c.explant_hours)
@@ -130,55 +138,7 @@ def decide(
     )
 
 
-def _raised(level, by, style):
-    """Up by some levels, within the team's ceiling; never down."""
-    return jnp.maximum(level, jnp.minimum(level + by, CEILING[style]))
-
-
-def _routine(memory, clinician, observation, reading, world: World, u):
-    """The hourly round: where the level should go, and whether that is a turn-down test."""
-    p, m, c = world.population, memory, clinician
-    level, style = m.level, c.style
-    night = jnp.where(jnp.mod(c.clock + m.hours, 24.0) < 7.0, 0.35, 1.0)
-    trust = 1 - p.insight + 2 * p.insight * jax.nn.sigmoid((reading - 0.5) / 0.06)
-    calm = (
-        (m.map_hour > c.map_ready)
-        & (m.pulsatility_hour > c.pulsatility_ready)
-        & (m.rate_hour < c.rate_ready)
-    )
-    rested = (m.hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
-    size = STEP_SIZE[style] + jnp.where((style == 3) & (u[0] < 0.2), 1, 0)
-    sideways = jnp.array([-2, -1, -1, 1, 1, 2])[(u[1] * 6).astype(int)]
-    giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != 3)
-    relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
-    tested = calm & (level > 4) & (u[5] < 0.012 * trust)
-    # the pump pulls more than the ventricle holds: flow below what this pressure explains
-    starved = observation[FLOW] < 0.72 * pump_flow(world.profile, level, 0.6 * observation[MAP])
-    sinking = (m.map_hour < 64) | (p.insight * u[7] > 2.5 * reading + 0.25)
-
-    later_lines_outrank_earlier_ones = (
-        (u[2] < p.restlessness * RESTLESS[style], level + sideways),
-        (giving_way & (u[3] < p.oversupport * night), level - 1),
-        (relaxing & (u[11] < 0.06), level - 1),
-        (
-            calm
-            & rested
-            & (level > c.floor)
-            & (u[4] < p.weaning_pace * STEP_CHANCE[style] * night * trust),
-            jnp.maximum(level - size, c.floor),
-        ),
-        (tested, 3),
-        (starved & (u[6] < 0.4), level - 1),
-        (sinking & (u[8] < 0.25 * p.rescue), _raised(level, 1, style)),
-        (m.test_from > 0, m.test_from),
-    )
-    goal = level
-    for wanted, where in later_lines_outrank_earlier_ones:
-        goal = jnp.where(wanted, where, goal)
-    return goal, tested & (goal == 3) & (m.test_from == 0)
-
-
-def _look(memory: Memory, observation: Float[Array, " 12"], dt) -> Memory:
+def look(memory: Memory, observation: Float[Array, " 12"], dt: Float[Array, ""] | float) -> Memory:
     """Fold one observation into the running picture."""
     m, fast, slow = memory, 1 - jnp.exp(-dt / 0.25), 1 - jnp.exp(-dt / 0.6)
     map_hour = m.map_hour + slow * (observation[MAP] - m.map_hour)
@@ -196,3 +156,94 @@ def _look(memory: Memory, observation: Float[Array, " 12"], dt) -> Memory:
         test_from=m.test_from,
         explanted=m.explanted,
     )
+
+
+def rescue_chance(memory: Memory, clinician: Clinician, world: World) -> Float[Array, ""]:
+    """That a low pressure is answered at this tick."""
+    low = (memory.map_now < MAP_LOW) & (memory.unchanged >= 0.3)
+    alert = jnp.where(memory.level <= 4, 4.0, 1.0)  # a sinking pressure at low support is acted on
+    rate = world.population.rescue * RESCUE_RATE[clinician.style] * alert
+    return jnp.where(low, 1 - jnp.exp(-rate * world.dt), 0.0)
+
+
+def raised(
+    level: Int[Array, ""], by: Int[Array, ""] | int, style: Int[Array, ""]
+) -> Int[Array, ""]:
+    """Up by some levels, within the team's ceiling; never down."""
+    return jnp.maximum(level, jnp.minimum(level + by, CEILING[style]))
+
+
+def courage(reading: Float[Array, ""]) -> Float[Array, ""]:
+    """How much fear a reading of recovery allays; fear is uniform up to the team's insight."""
+    return 2.5 * reading + 0.25
+
+
+class Line(NamedTuple):
+    """A line of the hourly round: whether it applies, how often it is followed, and where to."""
+
+    applies: Bool[Array, ""]
+    chance: Float[Array, ""] | float  # that it is followed where it applies
+    goals: Int[Array, " ways"]  # levels, all alike
+
+
+def hourly_round(
+    memory: Memory,
+    clinician: Clinician,
+    observation: Float[Array, " 12"],
+    reading: Float[Array, ""],
+    frightened: Bool[Array, ""],
+    world: World,
+) -> tuple[Line, ...]:
+    """The lines of a round, later ones outranking earlier ones; `memory` has the observation."""
+    p, m, c = world.population, memory, clinician
+    level, style = m.level, c.style
+    night = jnp.where(jnp.mod(c.clock + m.hours, 24.0) < 7.0, 0.35, 1.0)
+    trust = 1 - p.insight + 2 * p.insight * jax.nn.sigmoid((reading - 0.5) / 0.06)
+    calm = (
+        (m.map_hour > c.map_ready)
+        & (m.pulsatility_hour > c.pulsatility_ready)
+        & (m.rate_hour < c.rate_ready)
+    )
+    rested = (m.hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
+    larger = jnp.where(style == ERRATIC, jnp.array([1, 0, 0, 0, 0]), 0)  # one step in five
+    down = level - (STEP_SIZE[style] + larger)
+    giving_way = (m.pulsatility_hour < 21) & (m.map_hour > 69) & (style != ERRATIC)
+    relaxing = (level == HIGHEST) & (m.map_hour > 64) & (m.unchanged >= 2.0)
+    # the pump pulls more than the ventricle holds: flow below what this pressure explains
+    starved = observation[FLOW] < 0.72 * pump_flow(world.profile, level, 0.6 * observation[MAP])
+    sinking = (m.map_hour < MAP_SINKING) | frightened
+    lower = (level - 1)[None]
+    return (
+        Line(
+            jnp.ones((), bool),
+            p.restlessness * RESTLESS[style],
+            level + jnp.array([-2, -1, -1, 1, 1, 2]),
+        ),
+        Line(giving_way, p.oversupport * night, lower),
+        Line(relaxing, 0.06, lower),
+        Line(
+            calm & rested & (level > c.floor),
+            p.weaning_pace * STEP_CHANCE[style] * night * trust,
+            jnp.maximum(down, c.floor),
+        ),
+        Line(calm & (level > 4), 0.012 * trust, jnp.array([TEST_LEVEL])),
+        Line(starved, 0.4, lower),
+        Line(sinking, 0.25 * p.rescue, raised(level, 1, style)[None]),
+        Line(m.test_from > 0, 1.0, m.test_from[None]),
+    )
+
+
+TESTS = 4  # the line of a turn-down test
+THROWS = (2, 3, 11, 4, 5, 6, 8, 0)  # the uniform that follows each line
+WAYS = (1, 0, 0, 0, 0, 0, 0, 0)  # the uniform that chooses among its goals
+
+
+def _follow(memory: Memory, lines: tuple[Line, ...], u: Float[Array, " uniforms"]):
+    """Throw for every line: where the level should go, and whether that is a turn-down test."""
+    followed = [
+        line.applies & (u[throw] < line.chance) for line, throw in zip(lines, THROWS, strict=True)
+    ]
+    goal = memory.level
+    for line, wanted, way in zip(lines, followed, WAYS, strict=True):
+        goal = jnp.where(wanted, line.goals[(u[way] * len(line.goals)).astype(int)], goal)
+    return goal, followed[TESTS] & (goal == TEST_LEVEL) & (memory.test_from == 0)

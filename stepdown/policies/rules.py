@@ -12,14 +12,23 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepdown.handover import Policy
-from stepdown.patients.clinicians import CEILING, RESCUE_SIZE, STEP_SIZE
+from stepdown.patients.clinicians import (
+    CEILING,
+    MAP_LOW,
+    MAP_READY,
+    MAP_SINKING,
+    PROTOCOL,
+    PULSATILITY_READY,
+    RATE_READY,
+    RESCUE_SIZE,
+    STEP_SIZE,
+)
 from stepdown.policies.constraint import masked
 from stepdown.policies.networks import level_in_force
 from stepdown.problem.clinical import PAPER, ClinicalConfig, stable_by_limits
 from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, PULSATILITY
 
 TAPER = 2  # levels at a time, as the instructions for use have it
-PROTOCOL = 0  # the first style of patients/clinicians.py
 
 Hour = Float[Array, "steps 13"]
 Weights = Float[Array, " 8"]
@@ -70,11 +79,11 @@ class Protocol(eqx.Module):
     its tests are left out: a ready hour is a step. A rescue goes no higher than P8.
     """
 
-    map_ready: float = 67.0  # mmHg above which a step down is considered
-    pulsatility_ready: float = 15.5  # mmHg
-    rate_ready: float = 112.0  # /min below which
-    map_low: float = 60.0  # mmHg below which support is raised by two
-    map_sinking: float = 64.0  # mmHg below which it is raised by one
+    map_ready: float = MAP_READY  # mmHg above which a step down is considered
+    pulsatility_ready: float = PULSATILITY_READY  # mmHg
+    rate_ready: float = RATE_READY  # /min below which
+    map_low: float = MAP_LOW  # mmHg below which support is raised by two
+    map_sinking: float = MAP_SINKING  # mmHg below which it is raised by one
 
     def __call__(self, state: Hour, /) -> Weights:
         """Down by two when calm, up when the pressure sinks, else hold."""

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Cohort, Episodes
 from stepdown.problem.clinical import PAPER
 from stepdown.report.cohort_report import TRACES

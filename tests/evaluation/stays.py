@@ -6,8 +6,13 @@ MAP is 40 + 2 x level, HR 75, pulsatility 30: the reward of an hour depends on i
 import jax.numpy as jnp
 import numpy as np
 
+from stepdown.evaluation.behavior import BehaviorConfig
 from stepdown.handover import Cohort, Role
 from stepdown.signals import FLOW, HR, MAP, PULSATILITY
+from stepdown.training import FitConfig
+
+# One size for all tests: they share a program where cohorts are about as large.
+POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
 
 
 def hourly_reward(level) -> np.ndarray:

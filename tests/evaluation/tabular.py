@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 
-from stepdown.evaluation.weighted import Paths
+from stepdown.evaluation.importance import Paths
 
 HOURS = 3
 START = np.array([0.7, 0.3])

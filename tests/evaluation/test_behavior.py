@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from stepdown.evaluation.behavior import (
+    Behavior,
     BehaviorConfig,
     check_calibration,
+    current_levels,
     deal_patients,
     fit_behavior,
 )
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.signals import LOWEST
-from stepdown.training import FitConfig
-from tests.evaluation.stays import make_cohort, wander
+from tests.evaluation.stays import POCKET, make_cohort, wander
 
 CHANCE = np.array([0.25, 0.6, 0.15])
-POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,23 @@ def test_chances_are_those_of_the_teams(decisions, behavior):
     check = check_calibration(behavior, decisions)
     assert check.log_loss == pytest.approx(true_loss, abs=0.04)
     assert check.ece < 0.02
-    assert check.count.sum() == 8 * len(now)
+
+
+def test_calibration_by_hand(decisions):
+    """Hold has a chance of 0.8 in every decision, all others share 0.2, and 0.6 really hold."""
+    now = current_levels(decisions)
+    hold = np.arange(len(now)) % 5 < 3
+    up = np.where(now < 9, now + 1, now - 1)
+    turned = dataclasses.replace(decisions, level=np.where(hold, now, up).astype(np.int32))
+    chance = np.where(np.arange(8)[None] == (now - LOWEST)[:, None], 0.8, 0.2 / 7)
+    held, share = np.ones(len(now)), hold.mean()
+    known = Behavior(np.log(chance), held, held, np.zeros(len(now), np.int32))
+    check = check_calibration(known, turned)
+    wanted = -share * np.log(0.8) - (1 - share) * np.log(0.2 / 7)
+    assert check.log_loss == pytest.approx(wanted)
+    assert check.brier == pytest.approx(share * 0.2**2 + (1 - share) * 0.8**2)
+    # one level of eight is called likely and seven are called rare: both are off by 0.2 in all
+    assert check.ece == pytest.approx(2 * (0.8 - share) / 8)
 
 
 def test_all_rows_of_a_patient_share_a_fold_and_folds_are_even(decisions):
@@ -64,11 +80,15 @@ def test_a_folds_own_decisions_never_reach_its_chances(decisions, behavior):
         decisions,
         level=np.where(own, 11 - decisions.level, decisions.level).astype(np.int32),
         moved=decisions.moved | own[:, None],
+        follows=decisions.follows & ~own,
     )
     again = fit_behavior(turned, POCKET, key=jr.key(0))
     assert np.array_equal(again.fold, behavior.fold)
     assert np.array_equal(again.level[own], behavior.level[own])
     assert again.goes_on[own] == pytest.approx(behavior.goes_on[own])
+    assert again.held[own] == pytest.approx(behavior.held[own])
+    assert again.goes_on[~own].mean() < behavior.goes_on[~own].mean() - 0.1
+    assert again.held[~own].mean() < behavior.held[~own].mean() - 0.1
     assert not np.allclose(again.level[~own], behavior.level[~own], atol=0.05)
 
 

@@ -1,6 +1,9 @@
 """Statistics: by hand, against SciPy, against slow loops, and how often intervals hold."""
 
+import math
+
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 import scipy.stats
@@ -9,15 +12,20 @@ from stepdown.evaluation.compare import (
     COLUMNS,
     METRICS,
     difference,
+    draw_counts,
     estimate,
+    interval,
+    middle,
     noise_drop,
+    over_cohorts,
+    paired_difference,
     resample,
     room_share,
     spearman,
+    student,
     summarize,
     verdicts,
 )
-from stepdown.evaluation.in_patients import paired_difference
 from stepdown.evaluation.judging import Judged
 from stepdown.handover import Scores
 
@@ -93,11 +101,35 @@ def test_the_interval_is_that_of_a_slow_loop_over_patients():
     assert (ours["low"], ours["high"]) == pytest.approx(tuple(wanted))
 
 
-def test_a_paired_difference_is_that_of_the_other_module():
+def test_a_paired_difference_is_ours_minus_theirs_over_whole_patients():
+    """Two patients, with three episodes and one: ours is ahead by 1, 1, 1 and by 5."""
+    theirs = np.array([10.0, -3.0, 2.0, 0.0])
+    found = paired_difference(theirs + [1.0, 1.0, 1.0, 5.0], theirs, np.array([7, 7, 7, 2]))
+    # equally likely draws: the first twice (1), the second twice (5), both (2): 1 and 5 are the
+    # lowest and the highest quarter
+    assert found == pytest.approx((2.0, 1.0, 5.0))
     ours, theirs = luck(3), luck(4)
     apart = estimate(difference(ours[None], theirs[None]), resample(ROW))
-    wanted = paired_difference(ours, theirs, ROW)
-    assert (apart["mean"], apart["low"], apart["high"]) == pytest.approx(wanted)
+    assert paired_difference(ours, theirs, ROW) == (apart["mean"], apart["low"], apart["high"])
+
+
+def test_one_patient_alone_has_both_limits_at_the_mean():
+    found = paired_difference(np.array([1.0, 2.0, 6.0]), np.zeros(3), np.full(3, 4))
+    assert found == pytest.approx((3.0, 3.0, 3.0))
+
+
+def test_a_draw_that_knows_nothing_leaves_no_limit():
+    draws = np.arange(1001.0)
+    assert interval(draws) == middle(draws) == (25.0, 975.0)
+    assert interval(np.append(draws, np.nan)) == (-np.inf, np.inf)
+
+
+def test_counts_are_draws_of_patients_with_replacement():
+    counts = draw_counts(40, 500, key=jr.key(0))
+    assert (counts.sum(1) == 40).all()
+    assert counts.var() == pytest.approx(1 - 1 / 40, rel=0.05)
+    assert np.array_equal(counts, draw_counts(40, 500, key=jr.key(0)))
+    assert not np.array_equal(counts, draw_counts(40, 500, key=jr.key(1)))
 
 
 def test_seeds_are_averaged_before_patients_are_drawn():
@@ -247,3 +279,33 @@ def test_judges_that_agree_are_said_to():
         "Ranked by reward, the twin and the patients have a Spearman correlation of +1.00 over 3 "
         "methods; both would choose c."
     )
+
+
+# ── over cohorts ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 8, 40])
+def test_the_quantile_is_students(freedom):
+    assert student(freedom) == pytest.approx(scipy.stats.t.ppf(0.975, freedom), rel=1e-4)
+
+
+def test_the_interval_is_that_of_a_t_test():
+    values = [0.1, -0.2, 0.4, 0.3, math.nan]
+    found = over_cohorts(values)
+    theirs = scipy.stats.ttest_1samp(values[:4], 0.0).confidence_interval(0.95)
+    assert found["cohorts"] == 4
+    assert found["mean"] == pytest.approx(0.15)
+    assert (found["low"], found["high"]) == pytest.approx((theirs.low, theirs.high), rel=1e-4)
+
+
+def test_one_cohort_has_no_interval_and_none_has_no_mean():
+    one = over_cohorts([2.0])
+    assert one["mean"] == 2.0
+    assert math.isnan(one["low"])
+    assert over_cohorts([])["cohorts"] == 0
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    draw = np.random.default_rng(0).normal(1.0, 2.0, size=(2000, 5))
+    found = [over_cohorts(row.tolist()) for row in draw]
+    assert np.mean([x["low"] < 1.0 < x["high"] for x in found]) == pytest.approx(0.95, abs=0.015)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from stepdown.evaluation.decisions import CONTEXT, cut_with_clock, make_decisions
-from stepdown.evaluation.history import follow_stays
-from stepdown.evaluation.weighted import make_paths
+from stepdown.evaluation.decisions import CONTEXT, cut_with_clock, follow_stays, make_decisions
+from stepdown.evaluation.importance import make_paths
 from stepdown.signals import LEVEL
 from tests.evaluation.stays import hourly_reward, hours, make_cohort
 

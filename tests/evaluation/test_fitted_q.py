@@ -10,10 +10,10 @@ from stepdown.evaluation.fitted_q import (
     count_patients,
     decision_features,
     expected_features,
-    feature_names,
     fit_q,
     fqe_values,
 )
+from stepdown.signals import LOWEST
 from tests.evaluation.tabular import (
     HOURS,
     NEXT,
@@ -94,13 +94,16 @@ def test_features_tell_levels_and_changes_apart():
     context[:, KEY_COLUMNS[0]] = 2.0
     now = np.array([6, 6, 6])
     table = decision_features(context, now, np.array([6, 4, 7]))
-    names = feature_names(20)
-    assert table.shape == (3, len(names))
-    column = {name: table[:, i].tolist() for i, name in enumerate(names)}
-    assert column["down"] == [0, 2, 0]
-    assert column["up"] == [0, 0, 1]
-    assert column["P4"] == [0, 1, 0]
-    assert column[f"down x context {KEY_COLUMNS[0]}"] == [0, 4, 0]
+    one, seen, ways, levels, joined = np.split(table, [1, 21, 25, 33], axis=1)
+    assert one.tolist() == [[1], [1], [1]]
+    assert seen == pytest.approx(context)
+    assert ways.tolist() == [[0, 0, 0, 0], [2, 0, 1, 0], [0, 1, 0, 1]]  # down, up, any down, any up
+    assert levels.argmax(1).tolist() == [6 - LOWEST, 4 - LOWEST, 7 - LOWEST]
+    assert levels.sum(1).tolist() == [1, 1, 1]
+    keys = sum(column < 20 for column in KEY_COLUMNS)
+    assert joined.shape == (3, 3 * keys)
+    first = joined[:, ::keys]  # the first key column times down, up and the level, from P5.5
+    assert first == pytest.approx(2.0 * np.array([[0, 0, 0.25], [2, 0, -0.75], [0, 1, 0.75]]))
     # a policy that throws between two levels has the mean of their features
     half = np.zeros((3, 8))
     half[:, [0, 4]] = 0.5

@@ -13,18 +13,24 @@ import scipy.stats
 import scoringrules
 from jaxtyping import Array, Float
 
-from stepdown.evaluation.calibration import crps, inside, pit_values, rank_place
 from stepdown.evaluation.forecast import (
     ForecastConfig,
     ForecastScores,
+    HorizonConfig,
     changed_before,
     compare_forecasts,
+    crps,
+    grow_errors,
+    inside,
     level_stays,
+    pit_values,
+    rank_place,
     score_forecasts,
     summarize,
+    summarize_growth,
     trend_of,
 )
-from stepdown.evaluation.horizon import HorizonConfig, find_runs, grow_errors, summarize_growth
+from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Transitions
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HR, LEVEL, MAP, PULSATILITY, SPEED
@@ -197,8 +203,13 @@ def test_parts_add_up_to_the_whole(honest):
         for name in ("mae", "crps_z", "coverage90"):
             values = np.array([part[name] or 0.0 for part in split])
             assert values @ rows / rows.sum() == pytest.approx(found[name])
-    assert found["mae_changing"] == pytest.approx(found["changing"]["mae"])
-    assert found["mae_static"] == pytest.approx(found["static"]["mae"])
+    for part in ("static", "changing"):
+        for name in ("mae", "mae_z"):
+            assert found[f"{name}_{part}"] == pytest.approx(found[part][name])
+    assert found["coverage90_changing"] == pytest.approx(found["changing"]["coverage90"])
+    for name in ("mae", "crps", "crps_z", "coverage50", "coverage90"):
+        each = [one[name] for one in found["signals"].values()]
+        assert np.mean(each) == pytest.approx(found[name], rel=1e-5)
     assert min(found["static"]["rows"], found["changing"]["rows"]) > 20
     json.dumps(found, allow_nan=False)
 

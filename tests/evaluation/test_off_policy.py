@@ -9,27 +9,25 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from stepdown.evaluation.behavior import Behavior, BehaviorConfig, fit_behavior
+from stepdown.evaluation.behavior import Behavior, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.imagined_values import imagine_values
+from stepdown.evaluation.importance import Limits, Overlap, verdict
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
     estimate_off_policy,
+    imagine_values,
     join,
     policy_chances,
     prepare_records,
 )
-from stepdown.evaluation.overlap import Limits, Overlap, verdict
 from stepdown.policies.networks import level_in_force
 from stepdown.policies.rules import RULES
 from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP
-from stepdown.training import FitConfig
-from tests.evaluation.stays import hourly_reward, make_cohort, wander
+from tests.evaluation.stays import POCKET, hourly_reward, hours, make_cohort, wander
 
 CHANCE = np.array([0.3, 0.5, 0.2])
-POCKET = BehaviorConfig(widths=(), repeats=1, fit=FitConfig(25, 128, 1e-2, patience=5))
-QUICK = OffPolicyConfig(draws=200, gammas=(1.5,))
+QUICK = OffPolicyConfig(draws=100, gammas=(1.5,))
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 
 
@@ -51,14 +49,14 @@ class Pump(eqx.Module):
         return state.at[:, MAP].set(40.0 + 2.0 * level).at[:, LEVEL].set(level * 1.0)
 
 
-def exact_value(chance, starts: np.ndarray, hours: int = 6) -> float:
+def exact_value(chance, starts: np.ndarray) -> float:
     """The value of wandering from the recorded starts, by the chain of levels."""
     chain = np.zeros((8, 8))
     for level in LEVELS:
         for step, share in zip((-1, 0, 1), chance, strict=True):
             chain[level - LOWEST, np.clip(level + step, 2, 9) - LOWEST] += share
     value = np.zeros(8)
-    for _ in range(hours):
+    for _ in range(6):
         value = chain @ (hourly_reward(LEVELS) + value)
     return float(value[starts - LOWEST].mean())
 
@@ -141,6 +139,43 @@ def test_the_clinicians_own_policy_has_weights_of_one(records):
     assert found.wis.value == pytest.approx(plain, rel=1e-5)
     assert found.overlap.seen == pytest.approx([len(row) / len(rows[0]) for row in rows])
     assert found.magic is None
+
+
+def test_a_fold_counts_nobody_of_its_own(records):
+    first = np.unique(records.decisions.patient, return_index=True)[1]
+    fold = records.behavior.fold[first]
+    assert records.folds.counts.shape == (5, 80)
+    for number, counts in enumerate(records.folds.counts):
+        assert counts.tolist() == (fold != number).tolist()
+
+
+def test_hours_that_were_not_held_count_for_nobody_and_others_for_them(records):
+    """Every other hour saw another level; a level is held with a chance of one half."""
+    held = np.arange(len(records.decisions.level)) % 2 == 0
+    decisions = dataclasses.replace(records.decisions, held=held)
+    own = policy_chances(Wander(jnp.asarray(CHANCE)), decisions.state)
+    half = np.full(len(own), 0.5)
+    known = Behavior(np.log(np.maximum(own, 1e-12)), half, 2 * half, records.behavior.fold)
+    config = dataclasses.replace(QUICK, hours=1)
+    again = prepare_records(decisions, known, config, key=jr.key(1))
+    found = estimate_off_policy(Wander(jnp.asarray(CHANCE)), again, key=jr.key(2))
+    assert found.wis.value == pytest.approx(decisions.reward[held].mean(), rel=1e-5)
+    assert found.overlap.seen == pytest.approx([2 * held.mean()])
+
+
+def test_hours_after_a_death_count_with_the_least_reward():
+    """Two stays at P6: one of four hours, one that ends by death twenty minutes into the third."""
+    stays = [hours(6, 6, 6, 6), np.concatenate([hours(6, 6), [6, 6]])]
+    decisions = make_decisions(make_cohort(stays), np.array([False, True]))
+    ones = np.ones(len(decisions.level))
+    logs = np.log(policy_chances(RULES["hold"], decisions.state) + 1e-12)
+    known = Behavior(logs, ones, ones, decisions.patient.astype(np.int32))
+    config = dataclasses.replace(QUICK, hours=3)
+    records = prepare_records(decisions, known, config, key=jr.key(0))
+    found = estimate_off_policy(RULES["hold"], records, how="mode", key=jr.key(0))
+    r = hourly_reward(6)
+    # four, three and two episodes are known that far; one of them is that of whoever dies
+    assert found.wis.value == pytest.approx(r + (2 * r - 2) / 3 + (r - 2) / 2, abs=1e-5)
 
 
 def test_a_model_is_asked_for_states_recorded_decisions_and_next_states(records):

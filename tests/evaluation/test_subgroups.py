@@ -11,7 +11,6 @@ from stepdown.evaluation.subgroups import (
     tail_means,
     true_groups,
 )
-from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.episodes import draw_starts
 from stepdown.signals import LEVEL, MAP, PULSATILITY
 from tests.report.comparisons import judged
@@ -61,9 +60,8 @@ def test_groups_are_told_by_the_hour_before():
     }
 
 
-def test_the_truth_tells_who_recovers_and_who_has_lost_tone():
-    config = CohortConfig(patients=40, hours=24.0)
-    starts = draw_starts(*simulate_cohort(config, key=jr.key(1)), 64, key=jr.key(2))
+def test_the_truth_tells_who_recovers_and_who_has_lost_tone(ward):
+    starts = draw_starts(*ward, 64, key=jr.key(2))
     groups = true_groups(starts)
     assert np.array_equal(groups["recoverers"], ~groups["non-recoverers"])
     assert 0 < groups["non-recoverers"].mean() < 0.5  # 22 % of the patients
@@ -80,8 +78,8 @@ def test_differences_are_paired_within_a_group():
     theirs = np.random.default_rng(1).normal(size=(1, 40)) * 5
     methods = {
         "clinicians": judged(theirs, ROW),
-        "better": judged(theirs + np.where(ROW < 2, 1.0, -3.0)[None], ROW),
-    }
+        "better": judged(np.repeat(theirs, 2, 0) + np.where(ROW < 2, 1.0, -3.0)[None], ROW),
+    }  # two seeds against one
     first, nobody = ROW < 2, np.zeros(40, bool)
     rows = summarize_groups(methods, {"first": first, "nobody": nobody}, "clinicians")
     assert {row["group"] for row in rows} == {"first"}  # an empty group is left out

@@ -10,10 +10,10 @@ import pytest
 
 from stepdown.evaluation.transfer import SAME, SHIFTS, Shift, charged, shift_world, simulate_shifted
 from stepdown.guardian.threshold import Guardian
-from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.cohort import world_of
 from stepdown.signals import LEVEL
+from tests.evaluation.conftest import WARD
 
-CONFIG = CohortConfig(patients=40, hours=24.0)
 NAMED = {shift.name: shift for shift in SHIFTS}
 
 
@@ -30,21 +30,21 @@ class Distance:
 
 
 def test_no_shift_is_the_world_of_the_training():
-    same, own = shift_world(CONFIG, SAME), world_of(CONFIG)
+    same, own = shift_world(WARD, SAME), world_of(WARD)
     assert all(
         np.array_equal(one, other)
         for one, other in zip(jax.tree.leaves(same), jax.tree.leaves(own), strict=True)
     )
-    shifted = shift_world(CONFIG, NAMED["more non-recoverers"])
+    shifted = shift_world(WARD, NAMED["more non-recoverers"])
     assert float(shifted.population.nonrecoverers) == pytest.approx(0.60)
     assert float(shifted.population.vasoplegic) == float(own.population.vasoplegic)
-    assert shift_world(CONFIG, NAMED["another pump"]).profile.name == "2.5"
+    assert shift_world(WARD, NAMED["another pump"]).profile.name == "2.5"
     assert own.profile.name == "cp"
 
 
-def test_a_shift_reaches_the_patients_and_nobody_else():
-    usual, latents = simulate_cohort(CONFIG, key=jr.key(1))
-    cohort, shifted, world = simulate_shifted(CONFIG, NAMED["more non-recoverers"], key=jr.key(1))
+def test_a_shift_reaches_the_patients_and_nobody_else(ward):
+    usual, latents = ward
+    cohort, shifted, world = simulate_shifted(WARD, NAMED["more non-recoverers"], key=jr.key(1))
     assert cohort.role == "all"
     before, after = (1 - np.asarray(x.patients.traits.recoverer) for x in (latents, shifted))
     assert after.mean() > before.mean() + 0.2

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepdown.evaluation.importance import Bounds, Overlap
 from stepdown.evaluation.off_policy import Estimate, Estimates
-from stepdown.evaluation.overlap import Overlap
-from stepdown.evaluation.sensitivity import Bounds
 from stepdown.experiment.choice_jobs import choose_in_fields
 from stepdown.experiment.evidence import finished, make_evidence
 from stepdown.experiment.evidence_jobs import tell_policies

@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, OwnTeam, draw_starts, play
 from stepdown.policies.rules import RULES

@@ -5,7 +5,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.in_patients import LookAhead, paired_difference, score_episodes
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.judging import LookAhead, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.policies.rules import RULES

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.episodes import Mode, play
 from stepdown.patients.pump import load_profile

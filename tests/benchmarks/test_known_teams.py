@@ -7,9 +7,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from benchmarks.known_teams import level_chances, true_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.known_teams import level_chances, rescue_chance, true_behavior, watch
-from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide
+from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide, look, rescue_chance
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.luck import Luck
 from stepdown.signals import FLOW, HR, LOWEST, MAP, PULSATILITY
@@ -70,7 +70,7 @@ def test_level_chances_are_the_frequencies_of_many_throws(preset):
 
         levels = jax.vmap(one)(throws)
         shares = jnp.mean(levels[:, None] == LOWEST + jnp.arange(8)[None], axis=0)
-        looked = watch(memory, team, seen, world)
+        looked = look(memory, seen, world.dt)
         return shares, level_chances(looked, team, seen, reading, world)
 
     shares, chances = jax.vmap(both)(memory, team, seen, reading)
@@ -91,7 +91,7 @@ def test_rescue_inside_the_hour_has_its_own_chance():
             return decide(memory, team, seen, jnp.ones(()), world, Luck(throw, jnp.zeros(0))).level
 
         moved = jnp.mean(jax.vmap(one)(throws) != memory.level)
-        looked = watch(memory, team, seen, world)
+        looked = look(memory, seen, world.dt)
         full = memory.level >= jnp.array([8, 8, 9, 9])[team.style]
         return moved, jnp.where(full, 0.0, rescue_chance(looked, team, world))
 

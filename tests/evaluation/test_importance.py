@@ -1,18 +1,26 @@
 """On an infinite cohort of a tabular patient the estimators give the enumerated value exactly."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from stepdown.evaluation.weighted import (
+from stepdown.evaluation.importance import (
+    Chances,
+    Paths,
     Ratios,
+    WeightRange,
+    confounding_bounds,
     magic,
+    measure_overlap,
     path_weights,
     patient_sums,
-    resample,
     simplex_minimum,
     wdr,
+    weight_range,
     wis,
+    worst_weights,
 )
 from tests.evaluation.tabular import (
     HOURS,
@@ -54,6 +62,15 @@ def test_wis_is_exact_with_true_chances_also_where_records_end_for_a_reason(epis
     assert ratios.values(everyone(episodes))[0] == pytest.approx(TRUTH, abs=1e-12)
     # the mean weight of each hour is 1: all that the policy does was recorded
     assert episodes.chance @ weight == pytest.approx(np.ones(HOURS))
+
+
+def test_wis_of_a_constant_reward_is_that_reward_whatever_the_weights():
+    """Weights are normalized: their sum says nothing about the value."""
+    full = Episodes(ragged=False)
+    few = np.random.default_rng(6).multinomial(5, full.chance)[None].astype(float)
+    for scale in (1.0, 0.01, 7.0):
+        one = wis(full.paths(), scale * weights(full), np.full((len(full.length), HOURS), -1.5))
+        assert one.values(few)[0] == pytest.approx(-1.5 * HOURS)
 
 
 def test_wis_goes_wrong_where_the_ends_of_records_are_ignored():
@@ -122,6 +139,16 @@ def test_magic_trusts_a_right_model_and_corrects_a_wrong_one():
     assert draws.std() < 1.0
 
 
+def test_magic_is_the_model_alone_where_nobody_was_followed():
+    full = Episodes(ragged=False)
+    nobody = np.zeros((len(full.length), HOURS))
+    right = corrected(full, nobody, exact_decisions(), exact_values())
+    draws, value, shares = magic(right, np.ones((4, len(full.length))))
+    assert shares.tolist() == [1.0, 0.0, 0.0, 0.0]
+    alone = exact_values()[-1][full.s[:, 0]].mean()
+    assert (value, *draws) == pytest.approx((alone,) * 5)
+
+
 def test_shares_minimize_the_error_as_a_general_solver_finds():
     draw = np.random.default_rng(3)
     for _ in range(5):
@@ -173,11 +200,92 @@ def test_nobody_followed_is_not_a_number():
     assert np.isnan(nobody.values(everyone(full))[0])
 
 
-def test_sums_and_draws_keep_patients_together():
-    full = Episodes(ragged=False)
-    paths = full.paths()
-    sums = patient_sums(paths, full.rewards())
-    assert sums == pytest.approx(full.rewards())
-    counts = resample(40, 500, np.random.default_rng(0))
-    assert (counts.sum(1) == 40).all()
-    assert counts.var() == pytest.approx(1 - 1 / 40, rel=0.05)
+def test_sums_keep_the_episodes_of_a_patient_together():
+    nothing = np.zeros((3, 2), bool)
+    paths = Paths(np.zeros((3, 2), int), nothing, nothing, np.array([1, 0, 1]), 2)
+    sums = patient_sums(paths, np.array([[1.0, 2.0], [10.0, 20.0], [4.0, 8.0]]))
+    assert sums.tolist() == [[10.0, 20.0], [5.0, 10.0]]
+
+
+def test_overlap_by_hand():
+    """Two episodes of one patient weigh 1 and 2 in the first hour, one of another weighs 3."""
+    known = np.array([[True, True], [True, False], [True, True]])
+    paths = Paths(np.zeros((3, 2), int), known, ~known & False, np.array([0, 0, 1]), 2)
+    weight = np.array([[1.0, 6.0], [2.0, 0.0], [3.0, 2.0]])
+    found = measure_overlap(paths, weight, 0.25)
+    # sums of the patients: 3 and 3, then 6 and 2
+    assert found.effective == pytest.approx([2.0, 64 / 40])
+    assert found.largest == pytest.approx([0.5, 0.75])
+    assert found.seen == pytest.approx([2.0, 8 / 3])
+    assert found.tail == pytest.approx([0.5, 0.75])  # of the heaviest episode
+    assert found.recorded == pytest.approx([1.0, 2 / 3])
+    assert found.unsupported == 0.25
+    assert found.patients() == pytest.approx(2 / (1 / 2 + 40 / 64))
+
+
+# ── hidden confounding ───────────────────────────────────────────────────────────────────────────
+
+OWN = np.ones((1, 4))
+
+
+def short_paths(hours: int = 1) -> Paths:
+    row = np.arange(4 * hours).reshape(4, hours)
+    known = np.ones((4, hours), bool)
+    return Paths(row, known, ~known, np.arange(4), 4)
+
+
+def test_one_hour_by_hand():
+    """Weights of 2 each, odds of 1: with gamma 2 between 1.5 and 3; rewards 0, 0, 0, 1.
+
+    The largest mean gives the 1 a weight of 3 and the others 1.5: 3 / 7.5 = 0.4; the least gives
+    1.5 against 3: 1.5 / 10.5.
+    """
+    paths, reward = short_paths(), np.array([[0.0], [0.0], [0.0], [1.0]])
+    ones = np.ones(4)
+    weights = weight_range(paths, Chances(ones, 0.5 * ones, ones, ones), 2.0)
+    found = confounding_bounds(paths, weights, reward, 2.0, OWN)
+    assert found.upper == pytest.approx(0.4)
+    assert found.lower == pytest.approx(1.5 / 10.5)
+    assert (found.low, found.high) == pytest.approx((found.lower, found.upper))
+
+
+def test_no_corner_is_better_than_the_split():
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        reward = draw.normal(size=(4, 1))
+        low, high = np.sort(draw.random((2, 4, 1)), axis=0)
+        corners = []
+        for choice in itertools.product((0, 1), repeat=4):
+            weight = np.where(np.array(choice)[:, None] == 1, high, low)
+            corners.append((weight * reward).sum() / weight.sum())
+        ours = worst_weights(WeightRange(low, high), reward)
+        assert (ours * reward).sum() / ours.sum() == pytest.approx(max(corners))
+
+
+def test_bounds_widen_with_gamma_and_start_at_wis():
+    draw = np.random.default_rng(1)
+    paths, reward = short_paths(3), draw.normal(size=(4, 3))
+    policy, chance = draw.random((2, 12)) * 0.8 + 0.1
+    ones = np.ones(12)
+    chances = Chances(policy, chance, ones, ones)
+    plain = path_weights(paths, chances.ratio, ones)
+    value = wis(paths, plain, reward).values(OWN)[0]
+    widths = []
+    for gamma in (1.0, 1.3, 2.0, 5.0):
+        weights = weight_range(paths, chances, gamma)
+        found = confounding_bounds(paths, weights, reward, gamma, OWN)
+        assert found.lower <= value + 1e-9
+        assert found.upper >= value - 1e-9
+        widths.append(found.upper - found.lower)
+    assert widths[0] == pytest.approx(0.0, abs=1e-9)
+    assert (np.diff(widths) > 0.01).all()
+
+
+def test_gamma_below_one_and_nobody_followed():
+    paths, ones = short_paths(), np.ones(4)
+    with pytest.raises(ValueError, match="gamma: expected at least 1"):
+        weight_range(paths, Chances(ones, ones, ones, ones), 0.5)
+    nothing = np.zeros((4, 1))
+    found = confounding_bounds(paths, WeightRange(nothing, nothing), nothing, 2.0, OWN)
+    assert np.isnan(found.upper)
+    assert found.low == -np.inf

@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from stepdown.evaluation.in_patients import score_episodes
+from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Dynamics, Episodes
 from stepdown.patients.episodes import Mode, Starts, play
 from stepdown.patients.population import World
