@@ -32,6 +32,8 @@ from stepdown.patients.course import (
 from stepdown.patients.luck import draw_luck
 from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_traits
 
+READING_SD = 0.10  # of recovery as by echo or lactate, in shares (judgment, docs/cohort.md)
+
 
 class Patient(eqx.Module):
     """One patient with their team; everything needed to go on from here."""
@@ -61,7 +63,7 @@ def tick(
     """One tick under the level in force; then the patient's team looks and decides."""
     level = patient.memory.level
     course, signals, (for_reading, for_team) = _live_and_look(patient, level, world, key)
-    reading = course.recovery + 0.10 * for_reading.normal[0]  # as by echo; only with insight
+    reading = course.recovery + READING_SD * for_reading.normal[0]  # used only with insight
     memory = decide(patient.memory, patient.clinician, signals, reading, world, for_team)
     return Patient(patient.traits, course, patient.clinician, memory), (signals, level)
 

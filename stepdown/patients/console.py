@@ -27,6 +27,13 @@ SPEED_TOLERANCE = 0.02  # of a profile's step
 CURRENT_AS_PRESSURE = 0.25  # mmHg per mA, near the slope of head over current at P6
 FEWEST_BEATS = 12
 LEAST_VALID = 0.3  # share of a block's samples; with less, nothing is reported
+BROKEN_LINE = -30.0  # mmHg; a line that reads less is not connected
+SLACK, SLACK_PULSE = 40.0, 0.5  # mmHg and share of the usual pulse: further off is out of line
+FLAT = 0.35  # share of the usual pulse; a window with less is damped
+CROWDED = 0.5  # share of a window's samples; with fewer in range none is trusted
+UPSTROKE = 0.65  # of a window's range: crossed upward by a beat, again only after 1 - UPSTROKE
+INTERVALS = (0.25, 2.5)  # s between two beats: 240 to 24 /min
+USUAL_INTERVALS = (0.5, 1.75)  # of the block's median: outside a beat was doubled or missed
 
 
 class Readings(eqx.Module):
@@ -134,16 +141,16 @@ def _valid(grid: _Grid) -> np.ndarray:
     """Samples of pressure that are no artifact: not open to flush, not out of line, not flat."""
     pressure = grid.placement
     with np.errstate(invalid="ignore"):
-        valid = (pressure < OPEN_LINE) & (pressure > -30.0)
+        valid = (pressure < OPEN_LINE) & (pressure > BROKEN_LINE)
     high, low = _window_range(np.where(valid, pressure, np.nan), grid.size)
     block = grid.block[grid.size // 2 :: grid.size]
     known = np.isfinite(high)
     usual = [_block_median(x, known, block, grid.blocks)[block] for x in (high, low, high - low)]
-    slack = 40.0 + 0.5 * usual[2]
+    slack = SLACK + SLACK_PULSE * usual[2]
     with np.errstate(invalid="ignore"):
         fine = (high < usual[0] + slack) & (low > usual[1] - slack)
-        fine &= high - low > 0.35 * usual[2]
-    crowded = valid.reshape(-1, grid.size).mean(1) > 0.5
+        fine &= high - low > FLAT * usual[2]
+    crowded = valid.reshape(-1, grid.size).mean(1) > CROWDED
     return valid & np.repeat(fine & crowded, grid.size)
 
 
@@ -182,8 +189,8 @@ def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
     trace += np.where(steady, CURRENT_AS_PRESSURE * grid.current, 0.0)
     trace[1:-1] = 0.25 * trace[:-2] + 0.5 * trace[1:-1] + 0.25 * trace[2:]
     high, low = _window_range(np.where(valid, trace, np.nan), grid.size)
-    above = np.repeat(0.65 * high + 0.35 * low, grid.size)
-    below = np.repeat(0.35 * high + 0.65 * low, grid.size)
+    above = np.repeat(UPSTROKE * high + (1 - UPSTROKE) * low, grid.size)
+    below = np.repeat((1 - UPSTROKE) * high + UPSTROKE * low, grid.size)
     with np.errstate(invalid="ignore"):
         up, down = valid & (trace > above), valid & (trace < below)
     outside = np.flatnonzero(up | down)
@@ -194,11 +201,12 @@ def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
     interval = np.diff(time)
     spoiled = np.concatenate([[0], np.cumsum(~valid)])
     whole = spoiled[onset[1:]] == spoiled[onset[:-1]]
-    whole &= (interval > 0.25) & (interval < 2.5)
+    whole &= (interval > INTERVALS[0]) & (interval < INTERVALS[1])
     block = grid.block[onset[:-1]]
     usual = _block_median(interval, whole, block, grid.blocks)[block]
+    doubled, missed = (share * usual for share in USUAL_INTERVALS)
     with np.errstate(invalid="ignore"):
-        whole &= (interval > 0.5 * usual) & (interval < 1.75 * usual)  # no beat missed or doubled
+        whole &= (interval > doubled) & (interval < missed)
     count = np.bincount(block, whole, grid.blocks)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = 60 * count / np.bincount(block, np.where(whole, interval, 0.0), grid.blocks)

@@ -8,7 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int8, PRNGKeyArray
 
 ARTIFACTS = ("none", "flush", "flat", "dropout")
-DRIFT_SECONDS = 60.0  # correlation time of the drift of the pressure
+DRIFT_SECONDS, DRIFT_STEP = 60.0, 10.0  # s: correlation time of the pressure's drift, its knots
+DRIFT_STEPS = 40  # after which the drift remembers nothing
+ARTIFACT_SECONDS = {"flush": (1, 4), "flat": (3, 12), "dropout": (2, 20)}  # shortest and longest
+FLUSH_PRESSURE = (240.0, 300.0)  # mmHg of the bag
+DAMPED = 0.9  # share of the pulse that a flat stretch loses
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,10 @@ def _generator(key: PRNGKeyArray) -> np.random.Generator:
 
 def _drift(second, rng) -> np.ndarray:
     """A slow wandering of unit variance."""
-    knots = np.arange(second[0], second[-1] + 20.0, 10.0)
-    keep = np.exp(-10.0 / DRIFT_SECONDS)
-    kernel = np.sqrt(1 - keep**2) * keep ** np.arange(40)
-    white = rng.standard_normal(len(knots) + 39)
+    knots = np.arange(second[0], second[-1] + 2 * DRIFT_STEP, DRIFT_STEP)
+    keep = np.exp(-DRIFT_STEP / DRIFT_SECONDS)
+    kernel = np.sqrt(1 - keep**2) * keep ** np.arange(DRIFT_STEPS)
+    white = rng.standard_normal(len(knots) + DRIFT_STEPS - 1)
     return np.interp(second, knots, np.convolve(white, kernel, mode="valid"))
 
 
@@ -71,17 +75,17 @@ def _disturb(ideal: Recording, config: SensorConfig, rng):
     second, pressure = ideal.second, np.array(ideal.placement, float)
     artifact = np.zeros(len(second), np.int8)
     hours = (second[-1] - second[0]) / 3600
-    plan = (("flush", config.flushes, 1, 4), ("flat", config.flats, 3, 12))
-    for name, rate, shortest, longest in (*plan, ("dropout", config.dropouts, 2, 20)):
+    rates = {"flush": config.flushes, "flat": config.flats, "dropout": config.dropouts}
+    for name, rate in rates.items():
         count = rng.poisson(rate * hours)
         starts = rng.uniform(second[0], second[-1], count)
-        ends = starts + rng.uniform(shortest, longest, count)
-        heights = rng.uniform(240.0, 300.0, count)
+        ends = starts + rng.uniform(*ARTIFACT_SECONDS[name], count)
+        heights = rng.uniform(*FLUSH_PRESSURE, count)
         for start, end, height in zip(starts, ends, heights, strict=True):
             part = slice(*np.searchsorted(second, (start, end)))
             artifact[part] = ARTIFACTS.index(name)
             if name == "flush":
                 pressure[part] = height
             if name == "flat":
-                pressure[part] += 0.9 * (pressure[part].mean() - pressure[part])
+                pressure[part] += DAMPED * (pressure[part].mean() - pressure[part])
     return pressure, artifact

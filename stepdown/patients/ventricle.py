@@ -21,6 +21,10 @@ VALVE_SHARE = 0.1  # of the pulse: gradient across the open aortic valve
 USUAL_GAIN = 0.965  # where the valve never opened
 GAINS = (0.7, 1.2)  # outside: not a calibration
 FOOT = 0.15  # of the steepest rise: where systole begins
+RISE = (15, 10)  # bins before and after the upstroke in which the steepest rise is sought
+FALL = (3, 55)  # bins after the upstroke in which the steepest fall is sought
+FALL_BINS = 30  # that the relaxation may take
+SYSTOLE, PEAK_BINS = 30, 4  # bins after the upstroke; of these the highest flows are averaged
 RELAXED = 3.0  # mmHg above the lowest pressure: end of the relaxation that is fitted
 SHALLOW = 15.0  # mmHg; a smaller fall ends, as filling begins, before it shows its course
 TAUS = np.arange(0.016, 0.160, 0.001)  # s
@@ -129,7 +133,7 @@ def _calibrate(flow, pump, pulse, profile: PumpProfile) -> np.ndarray:
 
     Blocks without ejection take the gain of the ejecting blocks around them.
     """
-    systole = np.sort(flow[:, BEFORE : BEFORE + 30], axis=1)[:, -4:].mean(axis=1)
+    systole = np.sort(flow[:, BEFORE : BEFORE + SYSTOLE], axis=1)[:, -PEAK_BINS:].mean(axis=1)
     with np.errstate(invalid="ignore"):
         gain = systole / _flow(-VALVE_SHARE * pulse, pump, profile)
         ejecting = (pulse > EJECTING) & (gain > GAINS[0]) & (gain < GAINS[1])
@@ -158,8 +162,9 @@ def _head(flow, pump, profile: PumpProfile):
 def _end_diastole(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """Pressure where the systolic rise begins: the last bins before it that hardly rise."""
     bins = np.arange(beat.shape[1])
-    rising = slopes[:, BEFORE - 15 : BEFORE + 10]
-    steepest = BEFORE - 15 + rising.argmax(axis=1)
+    from_bin = BEFORE - RISE[0]
+    rising = slopes[:, from_bin : BEFORE + RISE[1]]
+    steepest = from_bin + rising.argmax(axis=1)
     calm = (slopes < FOOT * rising.max(axis=1)[:, None]) & (bins < steepest[:, None])
     foot = np.maximum(beat.shape[1] - 1 - calm[:, ::-1].argmax(axis=1), 1)
     rows = np.arange(len(beat))
@@ -173,8 +178,9 @@ def _relaxation(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     From the steepest fall to `RELAXED` above the lowest pressure; forcing a = 0 would bias tau.
     A heart too weak for a fall of `SHALLOW` has no tau here.
     """
-    first = BEFORE + 3 + slopes[:, BEFORE + 3 : BEFORE + 55].argmin(axis=1)
-    bins = np.arange(30)
+    from_bin = BEFORE + FALL[0]
+    first = from_bin + slopes[:, from_bin : BEFORE + FALL[1]].argmin(axis=1)
+    bins = np.arange(FALL_BINS)
     fall = beat[np.arange(len(beat))[:, None], np.minimum(first[:, None] + bins, beat.shape[1] - 1)]
     ended = fall < fall.min(axis=1)[:, None] + RELAXED
     use = (bins < ended.argmax(axis=1)[:, None]).astype(float)

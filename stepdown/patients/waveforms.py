@@ -31,6 +31,9 @@ LANES = 72  # in one compiled call
 BEATS = 128  # of every lane in one compiled call
 HOURS = 24  # replayed in one compiled call
 LEAD = 40  # beats before a lane; by then its start is forgotten to 0.001 mmHg
+VARIABILITY_KEPT, VARIABILITY_NEW = 0.8, 0.6  # from beat to beat in sinus rhythm; judgment
+VARIABILITY_BEATS = 30  # after which nothing is kept
+INTERVAL_LIMITS = (-0.4, 0.6)  # share by which a beat may come early or late
 
 
 @dataclass(frozen=True)
@@ -146,11 +149,12 @@ def _draw_beats(stay: Stay, world: World, config: WaveformConfig, *, key) -> _Be
     count = np.concatenate([[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2)])  # beats due by then
     due = np.arange(int(1.1 * count[-1]))
     irregular = np.interp(np.interp(due, count, grid), knots, stay.fibrillating)
-    white = rng.standard_normal(len(due) + 29)
-    slow = np.convolve(white, 0.6 * 0.8 ** np.arange(30), mode="valid")  # AR(1), unit variance
+    white = rng.standard_normal(len(due) + VARIABILITY_BEATS - 1)
+    kernel = VARIABILITY_NEW * VARIABILITY_KEPT ** np.arange(VARIABILITY_BEATS)
+    slow = np.convolve(white, kernel, mode="valid")  # AR(1), unit variance
     sinus = config.interval_spread * (1 - irregular) * slow
     erratic = config.fibrillation_spread * irregular * white[: len(due)]
-    turn = np.cumsum(1 + np.clip(sinus + erratic, -0.4, 0.6))
+    turn = np.cumsum(1 + np.clip(sinus + erratic, *INTERVAL_LIMITS))
     onset = np.interp(turn[turn < count[-1]], count, grid)
     start = onset[:-1]
     heart = jax.tree.map(lambda x: np.interp(start, knots, x).astype(np.float32), stay.circulation)
