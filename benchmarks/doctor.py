@@ -13,7 +13,7 @@ import numpy as np
 
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.pump import load_profile
-from stepdown.patients.sensors import ARTIFACTS
+from stepdown.patients.recording import ARTIFACTS
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records.doctor import examine
 from stepdown.records.findings import Finding

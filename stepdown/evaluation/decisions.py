@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from stepdown.evaluation.history import LOOK_BACK, look_back, mean_known, tick_features
 from stepdown.handover import Cohort, Role
-from stepdown.patients.cohort import in_groups
+from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import (
     PAPER,
     ClinicalConfig,
@@ -29,7 +29,7 @@ from stepdown.problem.clinical import (
     slope,
     stable_by_limits,
 )
-from stepdown.problem.windows import Windows, batch_size, cut_stays
+from stepdown.problem.hours import Windows, cut_stays
 from stepdown.signals import HIGHEST, HR, LEVEL, LOWEST, MAP, NAMES, PULSATILITY
 
 Rows = Float[np.ndarray, "n steps 13"]

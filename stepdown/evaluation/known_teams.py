@@ -17,11 +17,9 @@ from stepdown.evaluation.decisions import Decisions, cut_with_clock
 from stepdown.handover import Cohort
 from stepdown.patients import clinicians as teams
 from stepdown.patients.clinicians import Clinician, Memory
-from stepdown.patients.cohort import Latents, in_groups
-from stepdown.patients.luck import Luck
-from stepdown.patients.population import World
+from stepdown.patients.cohort import Latents, batch_size, in_groups
+from stepdown.patients.population import Luck, World
 from stepdown.patients.pump import pump_flow
-from stepdown.problem.windows import batch_size
 from stepdown.signals import FLOW, HIGHEST, LEVELS, LOWEST, MAP
 
 READING_SD = 0.10  # of the team's reading of recovery

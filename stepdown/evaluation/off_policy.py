@@ -44,9 +44,8 @@ from stepdown.evaluation.weighted import (
     wis,
 )
 from stepdown.handover import Dynamics, Policy
-from stepdown.patients.cohort import in_groups
+from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import PAPER
-from stepdown.problem.windows import batch_size
 from stepdown.signals import HORIZON, LEVELS, LOWEST
 
 How = Literal["mode", "sampled"]

@@ -15,10 +15,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Cohort
-from stepdown.patients.cohort import CohortConfig, Latents, in_groups, simulate_cohort, world_of
+from stepdown.patients.cohort import (
+    CohortConfig,
+    Latents,
+    batch_size,
+    in_groups,
+    simulate_cohort,
+    world_of,
+)
 from stepdown.patients.population import Population, World
 from stepdown.patients.pump import load_profile, profile_names
-from stepdown.problem.windows import batch_size
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from stepdown.artifacts import (
 )
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
-from stepdown.patients.faults import FaultConfig, corrupt
 from stepdown.patients.population import PresetName
+from stepdown.patients.recording import FaultConfig, corrupt
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records import files
 from stepdown.report.card import dataset_card, digests

@@ -29,8 +29,7 @@ from stepdown.patients.course import (
     observe,
     start_course,
 )
-from stepdown.patients.luck import draw_luck
-from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_traits
+from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_luck, draw_traits
 
 READING_SD = 0.10  # of recovery as by echo or lactate, in shares (judgment, docs/cohort.md)
 

@@ -159,6 +159,11 @@ def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> P
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
+def batch_size(rows: int) -> int:
+    """Rows of one compiled call, out of two sizes, so that there are two programs at most."""
+    return 256 if rows <= 256 else 4096
+
+
 @eqx.filter_jit
 def _call(function, rows, shared):
     return function(*rows, *shared)

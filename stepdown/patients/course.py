@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from stepdown.patients.heart import Beat, Circulation, Volumes, beat, start_volumes
-from stepdown.patients.luck import Luck
-from stepdown.patients.population import Population, Traits, World
+from stepdown.patients.population import Luck, Population, Traits, World
 from stepdown.patients.pump import PumpProfile, motor_current
 from stepdown.signals import LOWEST
 

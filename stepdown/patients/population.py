@@ -3,6 +3,9 @@
 Numbers are medians (or means) and spreads over patients; `_spread` of a quantity that cannot
 be negative is the sd of its logarithm. They are array leaves, so presets and sensitivity
 sweeps share one compiled program. Sources and the calibration: docs/cohort.md.
+
+All chance in the simulator comes as `Luck`: the random numbers of one moment, drawn at once and
+handed out. A key per little draw would be the usual way, but each costs half a second to compile.
 """
 
 import dataclasses
@@ -11,9 +14,9 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from stepdown.patients.luck import Luck
 from stepdown.patients.pump import PumpProfile
 
 PresetName = Literal["guarded", "benign", "hidden"]
@@ -189,6 +192,32 @@ PRESETS: dict[str, dict[str, float]] = {
     },
     "hidden": {"insight": 1.0},
 }
+
+
+class Luck(eqx.Module):
+    """What chance brings to one function: uniform and standard normal numbers."""
+
+    uniform: Float[Array, " uniforms"]
+    normal: Float[Array, " normals"]
+
+
+def draw_luck(*sizes: tuple[int, int], key: PRNGKeyArray) -> tuple[Luck, ...]:
+    """One `Luck` for each pair of counts (uniforms, normals), from a single key."""
+    numbers = jr.uniform(key, (sum(map(sum, sizes)),))
+    inside = jnp.clip(2.0 * numbers - 1.0, -1.0 + 1e-6, 1.0 - 1e-6)  # within 4.9 sd
+    normals = jnp.sqrt(2.0) * jax.lax.erf_inv(inside)
+    lucks, first = [], 0
+    for uniform, normal in sizes:
+        middle, last = first + uniform, first + uniform + normal
+        lucks.append(Luck(numbers[first:middle], normals[middle:last]))
+        first = last
+    return tuple(lucks)
+
+
+def pick(uniform: Float[Array, ""], values: Array, shares: Float[Array, " n"]) -> Array:
+    """One of `values` with the probabilities `shares`."""
+    passed = jnp.sum(uniform > jnp.cumsum(shares))
+    return values[jnp.minimum(passed, len(shares) - 1)]
 
 
 def draw_traits(population: Population, luck: Luck) -> Traits:

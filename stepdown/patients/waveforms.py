@@ -7,7 +7,7 @@ early on the same beats as its neighbor, so lanes join without a seam. Tick k co
 from k to k + 1 ticks under level[k]; the course that it leaves describes its end.
 
 The transducer's offset and the bias of the estimated ventricular pressure (`course.observe`)
-belong to a console's own readings and are left out; `sensors.py` adds the noise of a waveform.
+belong to a console's own readings and are left out; `recording.py` adds the noise of a waveform.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from stepdown.patients.bedside import Patient, World, tick, tick_keys
 from stepdown.patients.cohort import Latents, in_groups
 from stepdown.patients.course import circulation_of, truth
 from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activation, step
-from stepdown.patients.sensors import Recording, SensorConfig, sense
+from stepdown.patients.recording import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
 LANES = 72  # in one compiled call
@@ -51,7 +51,7 @@ class Waveform(eqx.Module):
     """One recorded stay, and the noise-free truth behind every block of it."""
 
     recording: Recording
-    artifact: Int8[np.ndarray, " samples"]  # sensors.ARTIFACTS
+    artifact: Int8[np.ndarray, " samples"]  # recording.ARTIFACTS
     level: Int[np.ndarray, " blocks"]  # P-level in force
     truth: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS, over the beats of the block
     minutes: float = eqx.field(static=True)  # of a block: one tick of the cohort

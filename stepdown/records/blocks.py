@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from stepdown.patients.console import extract_signals
 from stepdown.patients.pump import PumpProfile
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.limits import RecordingError
 from stepdown.records.samples import Samples
 from stepdown.signals import DBP, HIGHEST, HR, LOWEST, NAMES, PULSATILITY, SBP, SIGNALS, SPEED

@@ -1,7 +1,7 @@
 """Damage with a known answer, to measure the doctor by: one fault into one stay.
 
-`faults.py` corrupts cohorts as consoles do; here every fault of an export is placed at random,
-its clock and its units included, and named with the finding that has to follow.
+`patients/recording.py` corrupts cohorts as consoles do; here every fault of an export is placed at
+random, its clock and its units included, and named with the finding that has to follow.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,18 +1,18 @@
 """The last sample carried forward with the pump at its new level, as ONNX nodes.
 
-The arithmetic is that of problem/wards.py and patients/pump.py; all values are (batch, 1).
+The arithmetic is that of problem/persistence.py and patients/pump.py; all values are (batch, 1).
 """
 
 import numpy as np
 
 from stepdown.patients.pump import BACKFLOW, PumpProfile
-from stepdown.problem.wards import NEAR
+from stepdown.problem.persistence import NEAR
 from stepdown.report.onnx_graph import Graph, level_index, numbers
 from stepdown.signals import CURRENT, FLOW, NAMES, SPEED
 
 
 def carry_forward(graph: Graph, pump: PumpProfile) -> str:
-    """The last sample with the pump at its new level (problem/wards.py), (batch, 1, 12)."""
+    """The last sample with the pump at its new level (problem/persistence.py), (batch, 1, 12)."""
     latest = graph.add("Slice", "signals", np.array([-1]), np.array([2**31]), np.array([1]))
     latest = graph.add("Squeeze", latest, np.array([1]))
     columns = {i: graph.add("Gather", latest, np.array([i]), axis=1) for i in range(len(NAMES))}

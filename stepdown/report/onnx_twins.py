@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from stepdown.problem.wards import RANGES
+from stepdown.problem.persistence import RANGES
 from stepdown.report.onnx_graph import (
     BATCH,
     CHOICE,

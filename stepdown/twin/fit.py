@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Transitions
 from stepdown.patients.pump import load_profile, profile_names
+from stepdown.problem.persistence import RANGES, CarryForward
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.problem.wards import RANGES, CarryForward
 from stepdown.signals import LEVEL, LEVELS, NAMES
 from stepdown.training import FitConfig, fit, member, stack
 from stepdown.twin.baselines import MLP, MLPConfig, NeuralProcess, ProcessConfig, Residuals

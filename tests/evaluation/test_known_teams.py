@@ -11,7 +11,7 @@ from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.known_teams import level_chances, rescue_chance, true_behavior, watch
 from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.luck import Luck
+from stepdown.patients.population import Luck
 from stepdown.signals import FLOW, HR, LOWEST, MAP, PULSATILITY
 
 CASES, THROWS = 96, 4000

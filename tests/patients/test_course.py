@@ -11,8 +11,7 @@ import pytest
 
 from stepdown.patients.bedside import Patient, admit, play_hour
 from stepdown.patients.course import LOOK_LUCK, observe
-from stepdown.patients.luck import draw_luck
-from stepdown.patients.population import World, preset
+from stepdown.patients.population import World, draw_luck, preset
 from stepdown.patients.pump import load_profile
 from stepdown.signals import DBP, MAP, PULSATILITY, SBP
 

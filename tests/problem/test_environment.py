@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.episodes import Mode, play
-from stepdown.patients.pump import load_profile
 from stepdown.policies.rules import RULES
-from stepdown.problem.environment import WeaningEnv, WeaningVectorEnv, make_twin
-from stepdown.problem.wards import (
+from stepdown.problem.environment import (
     METRICS,
-    CarryForward,
     PatientWard,
+    WeaningEnv,
+    WeaningVectorEnv,
     known_columns,
+    make_twin,
     simulated_ward,
     twin_ward,
 )
-from stepdown.signals import CURRENT, FLOW, LEVEL, LEVELS, MAP, SIGNALS, SPEED, TAU
+from stepdown.signals import LEVEL, LEVELS, MAP, SIGNALS, TAU
 
 NAMES = ("stepdown/Patients-v0", "stepdown/Twin-v0")
 MANY = 4
@@ -181,27 +181,6 @@ def test_shaping_weights_change_the_reward_alone():
     jumps = last[4]["acp"]
     assert jumps >= 7.0
     assert total <= -0.5 * jumps + 0.3 * 2 * 6
-
-
-def test_carrying_forward_repeats_the_patient_and_moves_the_pump():
-    state = simulated_ward().states[0]
-    dynamics = CarryForward(load_profile("cp"))
-    same = dynamics(state, jnp.round(state[-1, LEVEL]).astype(int))
-    assert np.allclose(same, jnp.broadcast_to(state[-1], state.shape), rtol=1e-5)
-    low, high = dynamics(state, jnp.asarray(2)), dynamics(state, jnp.asarray(9))
-    moved = [SPEED, CURRENT, FLOW, LEVEL]
-    others = [i for i in range(13) if i not in moved]
-    assert np.array_equal(low[:, np.array(others)], high[:, np.array(others)])
-    assert np.all(high[0, np.array(moved)] > low[0, np.array(moved)])
-
-
-def test_the_level_of_the_last_sample_is_read_off_its_speed():
-    profile = load_profile("cp")
-    state = jnp.full((6, 13), 70.0).at[:, FLOW].set(3.0).at[:, CURRENT].set(500.0)
-    state = state.at[:, SPEED].set(profile.speed[5 - 2]).at[:, LEVEL].set(6.0)  # P5 runs, mean P6
-    assert np.allclose(CarryForward(profile)(state, jnp.asarray(5))[:, :12], state[:, :12])
-    odd = state.at[:, SPEED].mul(1.03)  # no level's speed: the stated one holds
-    assert np.allclose(CarryForward(profile)(odd, jnp.asarray(6))[:, :12], odd[:, :12])
 
 
 def test_absent_signals_have_no_place_in_the_observation():

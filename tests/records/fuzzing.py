@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.limits import RecordingError
 from stepdown.records.mapping import parse_mapping
 from stepdown.records.samples import read_stays

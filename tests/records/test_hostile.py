@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from stepdown.__main__ import main
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.limits import RecordingError
 from stepdown.records.readers import column_names, list_recordings, read_table
 from tests.records.recordings import WAVES, write_waveform

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepdown.handover import Cohort
-from stepdown.patients.faults import LV_DERIVED, FaultConfig, corrupt
+from stepdown.patients.recording import LV_DERIVED, FaultConfig, corrupt
 from stepdown.signals import CURRENT, DBP, MAP, NAMES, PULSATILITY, SBP, SPEED
 
 FIELDS = ("gaps", "frozen", "missing", "flat", "unit_slips")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stepdown.patients.luck import draw_luck, pick
+from stepdown.patients.population import draw_luck, pick
 
 
 @pytest.fixture(scope="module")
