@@ -1,8 +1,9 @@
 """Choosing a policy without the truth: rules that a user with private data could apply.
 
 A rule is a pure function from the evidence about all candidates (`evidence.py`, whose names may
-be imported from here) to the name of one. `benchmarks/choosing.py` measures what each of them loses
-in truth (its regret) on simulated cohorts; the default is the one that proved itself there.
+be imported from here) to the name of one. `benchmarks/studies/choosing.py` measures what each of
+them loses in truth (its regret) on simulated cohorts; the default is the one that proved itself
+there.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,8 @@
 The points are cut into lists around centers (k-means), and a query looks only into the lists with
 the nearest centers. Neighbors in other lists are missed, so this is APPROXIMATE: log p comes out
 too low, never too high, and a guardian that uses it errs on the careful side. The exact density
-(`kde.py`) is the default; benchmarks/kde.py measures recall and error. It runs on the host, in
-NumPy, and not inside compiled code.
+(`kde.py`) is the default; benchmarks/speed/kde.py measures recall and error. It runs on the host,
+in NumPy, and not inside compiled code.
 """
 
 from dataclasses import dataclass

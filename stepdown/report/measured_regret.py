@@ -1,7 +1,7 @@
 """What choosing without the truth costs, as measured on simulated cohorts; part of every report.
 
 The numbers are in measured_regret.json, written by
-`python benchmarks/choosing.py --tables docs/results/choosing.jsonl --measured FILE`.
+`python -m benchmarks.studies.choosing --tables docs/results/choosing.jsonl --measured FILE`.
 """
 
 import functools

@@ -1,6 +1,7 @@
 """Transitions: aligned, never across patients or gaps, of one role, with honest rewards."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepdown.handover import Cohort, Role
+from stepdown.handover import Cohort, Role, Transitions
 from stepdown.problem.clinical import normalized_reward
 from stepdown.problem.hours import HoursConfig, NoiseConfig, add_noise, make_transitions
-from stepdown.problem.scaling import fit_scaler
+from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import CURRENT, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED, TAU
 
 PATIENTS, STEPS = 3, 40  # one shape for all laws
@@ -253,28 +254,83 @@ def test_scores_have_mean_zero_and_sd_one_and_go_back():
     assert np.allclose(jax.vmap(scaler.to_units)(scores), hours.state, rtol=1e-5, atol=1e-2)
 
 
-def test_noise_blurs_states_but_neither_level_nor_reward():
-    cohort = ward()
-    wiggle = jr.normal(jr.key(1), cohort.signals.shape)
+class Blurred(NamedTuple):
+    clean: Transitions
+    noisy: Transitions
+    scaler: Scaler
+
+    def moved(self, name: str) -> np.ndarray:
+        """By how many train sd each sample of each signal moved."""
+        before, after = (
+            np.asarray(getattr(x, name))[..., :LEVEL] for x in (self.clean, self.noisy)
+        )
+        return (after - before) / np.asarray(self.scaler.sd)
+
+
+@pytest.fixture(scope="module")
+def blurred() -> Blurred:
+    """600 hours, each signal with a spread of its own; MAP is where noise would move the reward."""
+    cohort = put(ward(), (slice(None), slice(None), MAP), 58.0)
+    wiggle = jr.normal(jr.key(1), cohort.signals.shape) * jnp.geomspace(0.5, 20.0, 12)[None, None]
     hours = make_transitions(dataclasses.replace(cohort, signals=cohort.signals + wiggle))
     hours = jax.tree.map(lambda x: jnp.concatenate([x] * 40), hours)
     scaler = fit_scaler(hours)
-    noisy = add_noise(hours, scaler, key=jr.key(2))
-    size = np.asarray(noisy.state - hours.state)
-    hit = np.abs(size).max((1, 2)) > 0
+    return Blurred(hours, add_noise(hours, scaler, key=jr.key(2)), scaler)
+
+
+def test_noise_hits_four_of_five_states_as_a_whole(blurred):
+    moved = np.abs(blurred.moved("state"))
+    hit = moved.max((1, 2)) > 0
     assert 0.74 < hit.mean() < 0.86  # 600 states, 0.8 expected, sd 0.016
-    spread = size[hit][..., :12].std((0, 1)) / np.asarray(scaler.sd)
-    assert np.allclose(spread[[0, 6, 9]], 0.2, atol=0.02)
-    assert np.all(size[..., LEVEL] == 0.0)
-    goes_on = ~np.asarray(hours.last)
-    rows = np.flatnonzero(goes_on)
-    assert np.array_equal(noisy.next_state[rows], noisy.state[rows + 1])
-    ends = np.asarray(noisy.next_state - hours.next_state)[~goes_on]
-    assert 0.6 < (np.abs(ends).max((1, 2)) > 0).mean() < 0.95
-    assert np.array_equal(noisy.reward, hours.reward)
-    assert np.array_equal(noisy.level, hours.level)
-    calm = add_noise(hours, scaler, NoiseConfig(share=0.0), key=jr.key(2))
-    assert np.array_equal(calm.state, hours.state)
+    assert (moved[hit] > 0).mean() > 0.99  # a few are lost to rounding
+
+
+def test_noise_is_a_fifth_of_a_train_sd_in_every_signal(blurred):
+    moved = blurred.moved("state")
+    moved = moved[np.abs(moved).max((1, 2)) > 0]
+    assert moved.std((0, 1)) == pytest.approx(np.full(12, 0.2), rel=0.07)  # 5 sd of 2,880 draws
+    assert moved.mean((0, 1)) == pytest.approx(np.zeros(12), abs=0.02)
+    # independent over samples and signals
+    together = np.corrcoef(moved.reshape(len(moved), -1).T) - np.eye(72)
+    assert np.abs(together).max() < 0.25  # 5 sd of 480 rows
+
+
+def test_noise_spares_the_level(blurred):
+    for name in ("state", "next_state"):
+        before, after = (
+            np.asarray(getattr(x, name))[..., LEVEL] for x in (blurred.clean, blurred.noisy)
+        )
+        assert np.array_equal(after, before)
+    assert np.array_equal(blurred.noisy.level, blurred.clean.level)
+
+
+def test_rewards_stay_those_of_the_clean_hours(blurred):
+    for name in ("reward", "unshaped", "last", "changed", "filled", "patient"):
+        assert np.array_equal(getattr(blurred.noisy, name), getattr(blurred.clean, name))
+    anew = jax.vmap(normalized_reward)(blurred.noisy.next_state)
+    assert (np.abs(anew - blurred.clean.reward) > 0.01).mean() > 0.5  # it would have shown
+
+
+def test_the_next_state_of_a_noisy_row_is_the_state_of_the_row_after_it(blurred):
+    rows = np.flatnonzero(~np.asarray(blurred.clean.last))
+    assert np.array_equal(blurred.noisy.next_state[rows], blurred.noisy.state[rows + 1])
+
+
+def test_the_end_of_a_record_draws_noise_of_its_own(blurred):
+    last = np.asarray(blurred.clean.last)
+    ends, states = blurred.moved("next_state")[last], blurred.moved("state")
+    hit = np.abs(ends).max((1, 2)) > 0
+    assert 0.66 < hit.mean() < 0.94  # 120 ends, 0.8 expected, sd 0.037
+    assert ends[hit].std() == pytest.approx(0.2, rel=0.05)
+    for other in (states[last], np.roll(states, -1, axis=0)[last]):  # their own row, the next one
+        assert abs(np.corrcoef(ends.ravel(), other.ravel())[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("none", [NoiseConfig(share=0.0), NoiseConfig(sd=0.0)])
+def test_no_share_or_no_sd_is_no_noise(blurred, none):
+    calm = add_noise(blurred.clean, blurred.scaler, none, key=jr.key(2))
+    assert np.array_equal(calm.state, blurred.clean.state)
+    assert np.array_equal(calm.next_state, blurred.clean.next_state)
 
 
 def test_noise_refuses_rows_out_of_order():

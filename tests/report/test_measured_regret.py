@@ -1,10 +1,11 @@
 """What every report says about choosing without the truth."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from benchmarks.cohorts import read_lines
+from benchmarks.studies.choosing import measure
 from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
 from stepdown.report.measured_regret import PLAIN, read_measured, say_measured
 
@@ -12,12 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_numbers_are_those_of_the_kept_cohorts():
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks/choosing_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    again = tables.measure(ROOT / "docs/results/choosing.jsonl")
+    again = measure(read_lines(ROOT / "docs/results/choosing.jsonl"))
     kept = read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
     assert kept["cohorts"] == again["cohorts"]

@@ -1,4 +1,6 @@
-"""What six trials of every row gain: `python benchmarks/searched.py --plain DIR --searched DIR`.
+"""What do six trials of every row gain?
+
+    python -m benchmarks.studies.searched --plain DIR --searched DIR
 
 The jobs of two runs of `full`, one of them with `--no-search`, are read and compared cohort by
 cohort; only cohorts whose searches are finished count. `--csv FILE` keeps what was found;
@@ -10,8 +12,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from choosing_tables import make_table
-
+from benchmarks.tables import make_table
 from stepdown.evaluation.compare import values_of
 from stepdown.experiment.jobs import Desk
 from stepdown.experiment.learning import read_judged

@@ -1,4 +1,4 @@
-"""Hours of what-ifs (S4): `python benchmarks/app_soak.py [RUN] [--minutes 60]`.
+"""Hours of what-ifs (S4): `python -m benchmarks.speed.app_soak [RUN] [--minutes 60]`.
 
 Two requests a second, over random patients and moments, while memory, errors and compilations of
 the server are watched. Needs the `app` extra and a finished run.
@@ -8,8 +8,6 @@ import argparse
 import os
 import random
 import re
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -17,8 +15,7 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
-from app import APP, PORTS, get, wait, wait_for_reviews
-
+from benchmarks.servers import URL, get, serve_app, wait_for_reviews
 from stepdown.app.audit import verify
 
 RATE = 2.0  # requests a second
@@ -31,15 +28,10 @@ def main() -> None:
     parser.add_argument("--minutes", default=60.0, type=float)
     config = parser.parse_args()
     with tempfile.TemporaryDirectory() as state, tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-c", APP, str(PORTS["app"]), str(config.run), state]
         known = os.environ | {"JAX_LOG_COMPILES": "1"}
-        with subprocess.Popen(command, stderr=log, env=known) as server:
-            try:
-                wait(f"http://127.0.0.1:{PORTS['app']}/readyz")
-                wait_for_reviews()
-                soak(server.pid, log, 60 * config.minutes)
-            finally:
-                server.terminate()
+        with serve_app(config.run, Path(state), stderr=log, env=known) as server:
+            wait_for_reviews()
+            soak(server.pid, log, 60 * config.minutes)
         print(f"audit after all that: {verify(Path(state))}")
 
 
@@ -80,7 +72,7 @@ def soak(pid: int, log, seconds: float) -> None:
 def ask(path: str) -> str:
     """The status of an answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORTS['app']}{path}", timeout=60) as found:
+        with urllib.request.urlopen(URL + path, timeout=60) as found:
             found.read()
             return str(found.status)
     except urllib.error.HTTPError as error:

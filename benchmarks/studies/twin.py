@@ -1,20 +1,23 @@
 """Digital twins measured: the table, fresh patients, what a level does, speed.
 
-    python benchmarks/twin.py table --out table.json     all models, five seeds, test patients
-    python benchmarks/twin.py fresh --out fresh.json     the best twin on 2,000 fresh patients
-    python benchmarks/twin.py levels --out levels.json   forecast beside truth, three presets
-    python benchmarks/twin.py speed --out speed.json     windows per second, what-if
+    python -m benchmarks.studies.twin table --out table.json     all models, five seeds
+    python -m benchmarks.studies.twin fresh --out fresh.json     the best twin, 2,000 new patients
+    python -m benchmarks.studies.twin levels --out levels.json   forecast beside truth, each preset
+    python -m benchmarks.studies.twin speed --out speed.json     windows per second, what-if
+    python -m benchmarks.studies.twin tables                     fills the tables of docs/results.md
 
-Needs nothing beyond the numerical heart. `python benchmarks/twin_tables.py FILE...` turns the
-files into the tables of docs/results.md.
+The first four need nothing beyond the numerical heart. The last reads docs/results/*.json, which
+they and `benchmarks.studies.guardian_rates` wrote.
 """
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,6 +25,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from benchmarks.clocks import timed
+from benchmarks.studies.guardian_rates import rates_table, shifts_table
+from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
 from stepdown.evaluation.forecast import METRICS, compare_forecasts, score_forecasts, summarize
 from stepdown.evaluation.horizon import grow_errors, summarize_growth
@@ -44,6 +50,8 @@ COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "mae_z_changing", "crps",
 SLIDING = HoursConfig(stride=30.0)
 GROWN = ("best", "persistence", "tdt")  # whose errors are followed over six hours
 FRESH_SEED = 90_001
+COLUMNS = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "crps", "crps_z", "coverage90")
+DIFFERENCES = ("mae", "mae_z", "mae_map", "mae_changing", "crps", "crps_z")
 
 
 @dataclass(frozen=True)
@@ -58,15 +66,22 @@ class TwinBenchmark:
 
 def main() -> None:
     """Run one stage; its numbers are written with their provenance as they come."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", choices=(*STAGES, "tables"))
+    parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     parser.add_argument("--patients", type=int, default=379)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="small networks, for a quick look")
     asked = parser.parse_args()
+    if asked.stage == "tables":
+        fill_tables()
+        return
+    if asked.out is None:
+        parser.error("expected --out FILE.")
     config = TwinBenchmark(asked.stage, asked.patients, asked.seeds, asked.small)
-    words = f"python benchmarks/twin.py {asked.stage} --patients {asked.patients} "
+    words = f"python -m benchmarks.studies.twin {asked.stage} --patients {asked.patients} "
     words += f"--seeds {asked.seeds}" + " --small" * asked.small
     about = provenance(config=config, command=words)
     start = time.perf_counter()
@@ -218,28 +233,121 @@ def _draw_rate(twin: Twin, states, levels, draws: int = 50) -> float:
         one = lambda s, a: jax.vmap(lambda k: twin(s, a, key=k))(keys).sum()  # noqa: E731
         return jax.vmap(one)(states, levels)
 
-    rows = min(512, len(levels))
-    run = lambda i: all_draws(twin, states[:rows], levels[:rows], jr.key(i)).block_until_ready()  # noqa: E731
-    return rows * draws / _fastest(run)
+    rows, keys = min(512, len(levels)), map(jr.key, itertools.count())
+    times = timed(lambda: all_draws(twin, states[:rows], levels[:rows], next(keys)), 6)
+    return rows * draws / min(times[1:])
 
 
 def _what_if(twin: Twin, state) -> float:
     """Eight levels, 50 draws, six hours."""
     plans = jnp.broadcast_to(jnp.asarray(LEVELS)[:, None], (8, 6))
-    run = lambda i: follow_plans(  # noqa: E731
-        twin, state, plans, keys=jr.split(jr.key(i), 50)
-    ).block_until_ready()
-    return _fastest(run)
+    keys = map(jr.key, itertools.count())
+    times = timed(lambda: follow_plans(twin, state, plans, keys=jr.split(next(keys), 50)), 6)
+    return min(times[1:])
 
 
-def _fastest(run, rounds: int = 5) -> float:
-    run(0)  # compiles
-    times = []
-    for index in range(1, rounds + 1):
-        start = time.perf_counter()
-        run(index)
-        times.append(time.perf_counter() - start)
-    return min(times)
+# ── the tables of docs/results.md ────────────────────────────────────────────────────────────────
+
+
+def fill_tables() -> None:
+    """Fill every table whose numbers are there."""
+    tables = {}
+    for name, (file, make) in TABLES.items():
+        path = DOCS / "results" / file
+        if path.is_file():
+            tables[name] = f"\n{make(json.loads(path.read_text(encoding='utf-8')))}\n"
+    fill(DOCS / "results.md", tables)
+
+
+def twins_table(found: dict[str, Any]) -> str:
+    """Scores by model, then the best twin minus each other one."""
+    models = found["models"]
+    rows = [
+        [name, *(_mean_sd(one["scores"][key]) for key in COLUMNS)] for name, one in models.items()
+    ]
+    apart = [
+        [name, *(_interval(one["best_minus_this"][key]) for key in DIFFERENCES)]
+        for name, one in models.items()
+        if name != "best"
+    ]
+    parts = [
+        make_table(["model", *COLUMNS], rows),
+        "Best minus the other, 95 % interval by a bootstrap over patients:",
+        make_table(["against", *DIFFERENCES], apart),
+        _about(found),
+    ]
+    return "\n\n".join(parts)
+
+
+def growth_table(found: dict[str, Any]) -> str:
+    """Error over six hours."""
+    rows = []
+    for name, one in found["models"].items():
+        for signal, values in one.get("growth", {}).items():
+            cells = [f"{x:.2f} ({100 * c:.0f} %)" for x, c in
+                     zip(values["mae"], values["coverage90"], strict=True)]  # fmt: skip
+            rows.append([name, signal, *cells])
+    return make_table(["model", "signal", *(f"{h} h" for h in range(1, 7))], rows)
+
+
+def fresh_table(found: dict[str, Any]) -> str:
+    """Coverage of the 90 % band."""
+    seeds = found["seeds"]
+    parts = {
+        "all hours": [s["overall"] for s in seeds],
+        "level changes": [s["changing"] for s in seeds],
+    }
+    for level in seeds[0]["by_level"]:
+        parts[level] = [s["by_level"][level] for s in seeds]
+    rows = []
+    for name, values in parts.items():
+        count = seeds[0]["hours"].get(name, found["hours"] if name == "all hours" else "")
+        shown = f"{count:,}" if count else ""
+        rows.append([name, f"{100 * np.mean(values):.1f} %", shown])
+    heads = ["hours", "coverage of the 90 % band", "number of hours"]
+    return f"{make_table(heads, rows)}\n\n{_about(found)}"
+
+
+def levels_table(found: dict[str, Any]) -> str:
+    """Slopes per level and the value of constant levels, forecast beside truth."""
+    heads = ["preset", "who", "flow, L/min", "MAP after 1 h, mmHg", "MAP after 6 h, mmHg"]
+    heads += ["value of P2, P3, ... P9 over six hours"]
+    lines = []
+    for preset, rows in found["presets"].items():
+        for who, one in rows.items():
+            cells = [f"{one['slope'][k]:+.2f}" for k in ("flow", "map", "late_map")]
+            if who != "truth":
+                cells = [
+                    f"{cell} [{one['slope_minus_truth'][k][1]:+.2f}, "
+                    f"{one['slope_minus_truth'][k][2]:+.2f}]"
+                    for cell, k in zip(cells, ("flow", "map", "late_map"), strict=True)
+                ]
+            lines.append([preset, who, *cells, " ".join(f"{x:.2f}" for x in one["value"])])
+    return f"{make_table(heads, lines)}\n\n{_about(found)}"
+
+
+def guardians_table(found: dict[str, Any]) -> str:
+    """False alarms and what is noticed, over fresh cohorts."""
+    count = len(next(iter(found.values())))
+    parts = [f"{count} cohorts.", rates_table(found), "AUROC / recall at 5 %:", shifts_table(found)]
+    return "\n\n".join(parts)
+
+
+def _mean_sd(values: list[float]) -> str:
+    mean = f"{np.mean(values):.3f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.3f}"
+
+
+def _interval(values: list[float]) -> str:
+    return f"{values[0]:+.3f} [{values[1]:+.3f}, {values[2]:+.3f}]"
+
+
+def _about(found: dict[str, Any]) -> str:
+    about = found["about"]
+    return (
+        f"`{about['command']}`, {about['device']}, jax {about['versions']['jax']}, "
+        f"Python {about['versions']['python']}, {about['date'][:10]}, {about['seconds']:.0f} s."
+    )
 
 
 STAGES = {
@@ -247,6 +355,13 @@ STAGES = {
     "fresh": fresh,
     "levels": levels,
     "speed": speed,
+}
+TABLES = {
+    "twins": ("twins.json", twins_table),
+    "growth": ("twins.json", growth_table),
+    "fresh": ("fresh.json", fresh_table),
+    "levels": ("levels.json", levels_table),
+    "guardians": ("guardians.json", guardians_table),
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast the kernel density is: `taskset -c 0 python benchmarks/kde.py` (one core), or on a GPU.
+"""How fast the kernel density is: `python -m benchmarks.speed.kde` (taskset -c 0), or on a GPU.
 
 On a CPU ours, FAISS flat and scikit-learn answer the same queries on the same cores in turns; a
 ratio is the median over rounds. On a GPU the peer is torch (cdist, then topk). Peers that are not
@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import importlib.util
 import os
-import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ import jax.random as jr
 import numpy as np
 from scipy.special import logsumexp
 
+from benchmarks.clocks import alternate, machine, timed
 from stepdown.guardian.index import IndexConfig, fit_index
 from stepdown.guardian.kde import Kde, fit_kde, to_points
 from stepdown.guardian.largest import Way, full_width, log_sum_largest
@@ -35,18 +35,14 @@ POINTS, SELECT, NEIGHBORS = 13_400, 2_900, 100
 
 def main() -> None:
     """Measure and print Markdown tables."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--points", type=int, default=1_000_000)
     asked = parser.parse_args()
     gpu = jax.default_backend() != "cpu"
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     versions = {name: _version(name) for name in ("faiss", "sklearn", "torch")}
-    print(
-        f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {platform.machine()}, {cores} "
-        f"cores, load {load:.1f} before the start, {time.strftime('%F')}; peers {versions}\n"
-    )
+    print(f"{machine()}; peers {versions}\n")
     train, select, test = hours()
     kde = fit_kde(train)
     queries = jittered(np.asarray(to_points(kde.pairs, test.state, test.level)), asked.queries, 1)
@@ -96,11 +92,7 @@ def jittered(points: np.ndarray, count: int, seed: int, sd: float = 0.2) -> np.n
 
 def fitting(train: Transitions, select: Transitions) -> None:
     """From hours to a guardian with its threshold."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        jax.block_until_ready(make_guardian(fit_kde(train), select).threshold)
-        times.append(time.perf_counter() - start)
+    times = timed(lambda: make_guardian(fit_kde(train), select).threshold, 3)
     print("| fitting with threshold | first, s (compiles) | then, s |\n|---|---|---|")
     print(
         f"| {POINTS:,} train, {SELECT:,} select hours | {times[0]:.2f} | {min(times[1:]):.3f} |\n"
@@ -253,19 +245,6 @@ def _torch(points, queries) -> Callable[[], None]:
         torch.cuda.synchronize()
 
     return run
-
-
-def alternate(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each work, in turns, so that a busy machine is unfair to all alike."""
-    for work in works.values():
-        jax.block_until_ready(work())
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            start = time.perf_counter()
-            jax.block_until_ready(work())
-            times[name].append(time.perf_counter() - start)
-    return times
 
 
 def show(times: dict[str, list[float]], queries: int) -> None:

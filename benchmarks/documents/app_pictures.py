@@ -1,32 +1,22 @@
-"""The pictures of docs/app.md: `python benchmarks/app_pictures.py [RUN] [FOLDER]`.
+"""The pictures of docs/app.md: `python -m benchmarks.documents.app_pictures [RUN] [FOLDER]`.
 
 Starts the app on a finished run (by default runs/demo), looks for a patient of each kind, and
 photographs the screens with the Chromium of this machine. Needs the `test` extra.
 """
 
+import argparse
 import io
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-APP = """
-import sys
-from pathlib import Path
-from stepdown.app.commands import AppConfig, serve
-serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
-"""
-PORT = 8433
-URL = f"http://127.0.0.1:{PORT}"
+from benchmarks.servers import URL, get, serve_app, wait_for_reviews
+
 LARGEST = 250_000  # bytes of a picture
 SETTLED = """() => !/(Loading|Computing|not looked at yet)/.test(document.body.innerText)
   && document.getElementById("main").childElementCount > 0"""
@@ -34,43 +24,20 @@ SETTLED = """() => !/(Loading|Computing|not looked at yet)/.test(document.body.i
 
 def main() -> None:
     """Start the app, take the pictures, stop it."""
-    run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
-    out = Path(sys.argv[2] if len(sys.argv) > 2 else "docs/app")
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as state:
-        server = subprocess.Popen([sys.executable, "-c", APP, str(PORT), str(run), state])
-        try:
-            patients = wait_for_reviews()
-            with sync_playwright() as driver:
-                options = ["--no-sandbox"] if os.geteuid() == 0 else []
-                path = shutil.which("chromium") or shutil.which("google-chrome")
-                browser = driver.chromium.launch(executable_path=path, args=options)
-                for name, address, look in shots(patients):
-                    take(browser, out / f"{name}.png", address, **look)
-                browser.close()
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def ask(path: str) -> Any:
-    """What the API answers."""
-    with urllib.request.urlopen(URL + path, timeout=30) as answer:
-        return json.load(answer)
-
-
-def wait_for_reviews(seconds: float = 120.0) -> list[dict[str, Any]]:
-    """The patient list, once the server has looked at everybody."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            patients = ask("/v1/patients")["patients"]
-        except OSError:
-            patients = []
-        if patients and all(one["review"] for one in patients):
-            return patients
-        time.sleep(1)
-    raise TimeoutError(f"expected a ready server within {seconds:g} s.")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", nargs="?", default="runs/demo", type=Path)
+    parser.add_argument("folder", nargs="?", default="docs/app", type=Path)
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as state, serve_app(asked.run, Path(state)):
+        patients = wait_for_reviews()
+        with sync_playwright() as driver:
+            options = ["--no-sandbox"] if os.geteuid() == 0 else []
+            path = shutil.which("chromium") or shutil.which("google-chrome")
+            browser = driver.chromium.launch(executable_path=path, args=options)
+            for name, address, look in shots(patients):
+                take(browser, asked.folder / f"{name}.png", address, **look)
+            browser.close()
 
 
 def shots(patients: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
@@ -81,7 +48,7 @@ def shots(patients: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]
         if (one["review"]["suggested"] or 9) < (one["p_now"] or 0)
     )
     refused = [one["patient"] for one in patients if one["review"]["rank"] == 0]
-    stale = f"/p/{lower}/whatif?at={ask(f'/v1/patients/{lower}')['minute'] + 20:g}"
+    stale = f"/p/{lower}/whatif?at={get(f'/v1/patients/{lower}')['minute'] + 20:g}"
     return [
         ("whatif", f"/p/{lower}/whatif", {}),
         ("refused", f"/p/{refused[0]}/whatif" if refused else stale, {"theme": "light"}),

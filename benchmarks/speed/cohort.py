@@ -1,4 +1,4 @@
-"""How fast patients are simulated: `python benchmarks/cohort.py` (pin it to one core with taskset).
+"""How fast patients are simulated: `python -m benchmarks.speed.cohort` (one core: taskset -c 0).
 
 Prints compile time (cold cache), cache time, and seconds for the sizes the project promises,
 as patient-hours per second, with the growth in patients and hours and the peak memory.

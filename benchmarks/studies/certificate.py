@@ -1,4 +1,4 @@
-"""How loose are the theorems? `python -m benchmarks.certificate --help`, from the root.
+"""How loose are the theorems? `python -m benchmarks.studies.certificate --help`.
 
 tables: random tabular problems, everything exact: the deficit that each form of Theorem 1 allows
 against the error that the model really makes. printed: what the paper's constants come to.

@@ -1,12 +1,10 @@
-"""Without any network (S8): `python benchmarks/app_offline.py` runs everything on loopback alone.
+"""Without any network (S8): `python -m benchmarks.speed.app_offline`, everything on loopback.
 
 It starts itself again in a network namespace that has nothing but loopback, makes a pocket run
 (simulate, fit, learn, judge, report), looks at it with the commands, and serves it. Needs Linux
 with `unshare` and the `app` and `onnx` extras.
 """
 
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,7 +13,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-PORT = 8433
+from benchmarks.servers import URL, get, serve_app
+
 INSIDE = "--inside"
 COMMAND = [sys.executable, "-m", "stepdown"]
 
@@ -26,7 +25,7 @@ def main() -> None:
         inside()
         return
     script = 'ip link set lo up && exec "$0" "$@"'
-    words = ["sh", "-c", script, sys.executable, __file__, INSIDE]
+    words = ["sh", "-c", script, sys.executable, "-m", "benchmarks.speed.app_offline", INSIDE]
     sys.exit(subprocess.run(["unshare", "--map-root-user", "--net", *words]).returncode)
 
 
@@ -66,34 +65,13 @@ def tell(*words: str) -> None:
 
 def serve(run: Path, state: Path) -> None:
     """The app, a page and a what-if."""
-    words = ["app", str(run), "--port", str(PORT), "--state", str(state)]
-    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL) as server:
-        try:
-            wait_until_ready()
-            patient = json.loads(get("/v1/patients"))["patients"][0]["patient"]
-            answer = json.loads(get(f"/v1/patients/{patient}/whatif"))
-            page = get("/")
-            told = (answer["status"], [one["code"] for one in answer["refusals"]])
-            print(f"app: {len(page):,} bytes of page; what-if of {patient}: {told}")
-        finally:
-            server.terminate()
-
-
-def get(path: str) -> bytes:
-    """What the app sends."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=60) as found:
-        return found.read()
-
-
-def wait_until_ready() -> None:
-    """At most two minutes."""
-    for _ in range(600):
-        try:
-            get("/readyz")
-            return
-        except OSError:
-            time.sleep(0.2)
-    raise SystemExit(f"expected a ready app on port {PORT}, got none (pid {os.getpid()}).")
+    with serve_app(run, state):
+        patient = get("/v1/patients")["patients"][0]["patient"]
+        answer = get(f"/v1/patients/{patient}/whatif")
+        with urllib.request.urlopen(URL, timeout=60) as found:
+            page = found.read()
+        told = (answer["status"], [one["code"] for one in answer["refusals"]])
+        print(f"app: {len(page):,} bytes of page; what-if of {patient}: {told}")
 
 
 if __name__ == "__main__":

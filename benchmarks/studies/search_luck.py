@@ -1,4 +1,4 @@
-"""How much of a search is luck? `python benchmarks/search_luck.py --cohorts 2`.
+"""How much of a search is luck? `python -m benchmarks.studies.search_luck --cohorts 2`.
 
 Cohort by cohort the six trials of MBPO and of CORMPO are trained with five seeds each (short
 trainings, small twin and ensemble). Every policy is scored as a search scores it, in the twin from
@@ -9,8 +9,8 @@ FILE` prints what the file says. CPU only; set JAX_COMPILATION_CACHE_DIR.
 """
 
 import argparse
+import functools
 import itertools
-import json
 import os
 import time
 from dataclasses import replace
@@ -22,17 +22,25 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from choosing_cohort import SIZES, simulate
-from choosing_tables import make_table, student
 from matplotlib.figure import Figure
 
+from benchmarks.cohorts import (
+    PRESET_NAMES,
+    SIZES,
+    Line,
+    add_lines,
+    fresh_patients,
+    read_lines,
+    simulate,
+)
+from benchmarks.tables import make_table, student
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
 from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
 from stepdown.experiment.presets import ROWS, recipe_of
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.threshold import RECORDED
-from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.cohort import CohortConfig, world_of
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.model_based import ModelBasedConfig, train_model_based
@@ -41,18 +49,16 @@ from stepdown.report.comparison_figures import GRID, TRUTH, TWIN, save
 from stepdown.report.figures import INK
 from stepdown.twin.fit import fit_twin
 
-PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
 SEARCHED = ("mbpo", "cormpo_kde")
 STARTS, SEEDS = (256, 2048), 5
-FRESH = 70_000  # added to the seed of a cohort, for patients that nobody has seen
 
 
-def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:
+def judge_cohort(preset: PresetName, seed: int, size: str) -> Line:
     """One line: of every trial and seed the score by few and by many starts, and the truth."""
     sizes, begin = SIZES[size], time.time()
     config = CohortConfig(patients=sizes.patients, preset=preset, hours=sizes.hours)
     patients, world = simulate(config, seed, sizes), world_of(config)
-    fresh = simulate_cohort(replace(config, patients=sizes.fresh), key=jr.key(FRESH + seed))
+    fresh = fresh_patients(config, seed, sizes)
     starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
     twin, _ = fit_twin(
         patients.sliding, patients.select, replace(sizes.twin, model="best"), key=jr.key(0)
@@ -89,7 +95,7 @@ def _reward(judged) -> float:
 
 def make_tables(path: Path) -> str:
     """What searches of several sizes would have promised and kept; means over cohorts."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     rows = []
     for row in SEARCHED:
         for place, starts in enumerate(STARTS):
@@ -111,7 +117,7 @@ def make_tables(path: Path) -> str:
     return "\n\n".join([*parts, *(_every_trial(lines, row) for row in SEARCHED)])
 
 
-def _every_trial(lines: list[dict[str, Any]], row: str) -> str:
+def _every_trial(lines: list[Line], row: str) -> str:
     """Every trial minus the preset, by many starts in the twin and in truth, all seeds."""
     trials = [
         ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items())
@@ -129,7 +135,7 @@ def _every_trial(lines: list[dict[str, Any]], row: str) -> str:
 
 def draw_weights(path: Path, picture: Path) -> None:
     """What a weaker or stronger guardian is worth, by the twin and in truth."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     recipe = recipe_of("cormpo_kde", "ours", "recorded", None)
     assert isinstance(recipe, ModelBasedConfig)
     weights = [x.get("penalty_weight", recipe.penalty_weight) for x in TRIALS["cormpo"]]
@@ -183,16 +189,10 @@ def main() -> None:
         if args.picture:
             draw_weights(args.tables, args.picture)
         return
-    known = args.json.read_text().splitlines() if args.json.exists() else []
-    done = {(x["preset"], x["seed"]) for x in map(json.loads, known)}
-    for seed in range(args.first, args.first + args.cohorts):
-        for preset in args.presets:
-            if (preset, seed) in done:
-                continue
-            line = judge_cohort(preset, seed, args.size)
-            with args.json.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(preset, seed, round(line["seconds"]), "s", flush=True)
+    seeds = range(args.first, args.first + args.cohorts)
+    tasks = [{"preset": preset, "seed": seed} for seed in seeds for preset in args.presets]
+    work = functools.partial(judge_cohort, size=args.size)
+    add_lines(args.json, tasks, work, same=("preset", "seed"))
 
 
 if __name__ == "__main__":

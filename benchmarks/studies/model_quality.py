@@ -1,4 +1,4 @@
-"""When does the guardian pay? `python benchmarks/model_quality.py --cohorts 3`.
+"""When does the guardian pay? `python -m benchmarks.studies.model_quality --cohorts 3`.
 
 Cohort by cohort the same rows (MBPO, MBPO shaped, CORMPO; two seeds, short trainings) learn in
 three ensembles: the paper's, a small one that was fitted briefly, and the paper's fitted on a
@@ -9,10 +9,8 @@ file says. CPU only; set JAX_COMPILATION_CACHE_DIR, for all cohorts share compil
 """
 
 import argparse
-import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,19 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from choosing_cohort import Patients, Sizes, simulate, some_hours
-from choosing_tables import make_table, student
 
+from benchmarks.cohorts import (
+    PRESET_NAMES,
+    Line,
+    Patients,
+    Sizes,
+    add_lines,
+    fresh_patients,
+    read_lines,
+    simulate,
+    some_hours,
+)
+from benchmarks.tables import make_table, student
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import (
     draw_judged_starts,
@@ -36,7 +44,7 @@ from stepdown.experiment.presets import PRESETS, recipe_of
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Transitions
-from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.cohort import CohortConfig, world_of
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
 from stepdown.policies.model_based import ModelBasedConfig, train_model_based
@@ -44,14 +52,12 @@ from stepdown.policies.penalties import DensityPenalty, Unpenalized
 from stepdown.policies.rules import RULES
 from stepdown.signals import LEVELS
 
-PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
 ROWS = {"MBPO": "mbpo", "MBPO shaped": "mbpo_shaped", "CORMPO": "cormpo_kde"}
 KINDS = {  # ensemble, and the share of train patients it is fitted on
     "the paper's ensemble": (EnsembleConfig(), 1.0),
     "a small one, fitted briefly": (PRESETS["demo"].ensemble, 1.0),
     "the paper's, a quarter of the patients": (EnsembleConfig(), 0.25),
 }
-FRESH = 70_000  # added to the seed of a cohort, for patients that nobody has seen
 
 
 def hours_of(patients: Patients, share: float, count: int) -> Transitions:
@@ -63,12 +69,12 @@ def hours_of(patients: Patients, share: float, count: int) -> Transitions:
     return some_hours(patients.train, round(share * count), among=chosen)
 
 
-def judge_cohort(preset: PresetName, seed: int) -> dict[str, Any]:
+def judge_cohort(preset: PresetName, seed: int) -> Line:
     """One line of the file."""
     sizes, begin = Sizes(), time.time()
     config = CohortConfig(patients=sizes.patients, preset=preset)
     patients, world = simulate(config, seed, sizes), world_of(config)
-    fresh = simulate_cohort(replace(config, patients=sizes.fresh), key=jr.key(FRESH + seed))
+    fresh = fresh_patients(config, seed, sizes)
     starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
     moments = moments_of(starts, key=jr.key(2))
     found: dict[str, Any] = {
@@ -108,7 +114,7 @@ def _plain(judged) -> list[float]:
 
 def make_tables(path: Path) -> str:
     """Means over cohorts with Student's interval: minus the clinicians, in fresh patients."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = read_lines(path)
     presets = [x for x in PRESET_NAMES if any(line["preset"] == x for line in lines)]
     heads = ["learned in", "row", "promised by the ensemble", "reward in truth", *presets,
              "unsafe hours, points"]  # fmt: skip
@@ -124,22 +130,22 @@ def make_tables(path: Path) -> str:
     return "\n\n".join([f"Cohorts: {counts}.", make_table(heads, rows), _curves(lines, presets)])
 
 
-def _means(lines: list[dict[str, Any]], kind: str, name: str) -> np.ndarray:
+def _means(lines: list[Line], kind: str, name: str) -> np.ndarray:
     """Of both seeds: true reward and unsafe hours, and the reward that the ensemble promises."""
     return np.array([np.mean(line[kind][name], axis=0)[[0, 1, 3]] for line in lines])
 
 
-def _team(lines: list[dict[str, Any]]) -> np.ndarray:
+def _team(lines: list[Line]) -> np.ndarray:
     return np.array([[line["team"][i] for i in (0, 1, 0)] for line in lines])
 
 
-def _cells(values: np.ndarray, lines: list[dict[str, Any]], presets: list[PresetName]) -> list[str]:
+def _cells(values: np.ndarray, lines: list[Line], presets: list[PresetName]) -> list[str]:
     kinds = np.array([line["preset"] for line in lines])
     each = [f"{values[kinds == x, 0].mean():+.2f}" for x in presets]
     return [student(values[:, 2]), student(values[:, 0]), *each, student(100 * values[:, 1], 1)]
 
 
-def _curves(lines: list[dict[str, Any]], presets: list[PresetName]) -> str:
+def _curves(lines: list[Line], presets: list[PresetName]) -> str:
     """What one level for all is worth, in truth and by each ensemble."""
     rows = []
     for preset in presets:
@@ -161,16 +167,9 @@ def main() -> None:
     if args.tables:
         print(make_tables(args.tables))
         return
-    known = args.json.read_text().splitlines() if args.json.exists() else []
-    done = {(x["preset"], x["seed"]) for x in map(json.loads, known)}
-    for seed in range(args.first, args.first + args.cohorts):
-        for preset in PRESET_NAMES:
-            if (preset, seed) in done:
-                continue
-            line = judge_cohort(preset, seed)
-            with args.json.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(preset, seed, round(line["seconds"]), "s", flush=True)
+    seeds = range(args.first, args.first + args.cohorts)
+    tasks = [{"preset": preset, "seed": seed} for seed in seeds for preset in PRESET_NAMES]
+    add_lines(args.json, tasks, judge_cohort, same=("preset", "seed"))
 
 
 if __name__ == "__main__":

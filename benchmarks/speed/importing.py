@@ -1,7 +1,10 @@
-"""Seconds and memory to import 24-hour stays of three channels at 25 Hz."""
+"""Seconds and memory to import 24-hour stays: `python -m benchmarks.speed.importing [STAYS]`.
 
+Three channels at 25 Hz, once in each format, then a folder of so many stays.
+"""
+
+import argparse
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,8 +28,11 @@ MAPPING = {
 }
 
 
-def main(stays: int) -> None:
-    """Each format once, then a folder of `stays` stays (links to one file would be refused)."""
+def main() -> None:
+    """Each format once, then the folder (links to one file would be refused)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stays", type=int, nargs="?", default=100)
+    stays = parser.parse_args().stays
     columns = parse_mapping(MAPPING)
     with tempfile.TemporaryDirectory() as folder:
         base, many = Path(folder), Path(folder) / "many"
@@ -77,4 +83,4 @@ def peak() -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    main()

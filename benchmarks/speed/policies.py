@@ -1,4 +1,4 @@
-"""How fast policies learn: `taskset -c 0 python benchmarks/policies.py` for one core.
+"""How fast policies learn: `python -m benchmarks.speed.policies` (one core: taskset -c 0).
 
 Ours against a peer in the usual eager style, written here for this purpose in PyTorch: the same
 discrete SAC update at the same sizes, rollouts that ask all seven members, and a flat FAISS search
@@ -11,8 +11,6 @@ one captured as a CUDA graph. Prints Markdown tables.
 import argparse
 import copy
 import importlib.util
-import os
-import platform
 import time
 from collections.abc import Callable
 
@@ -22,6 +20,7 @@ import jax.random as jr
 import numpy as np
 import torch
 
+from benchmarks.clocks import machine
 from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import make_guardian
 from stepdown.handover import Transitions
@@ -306,11 +305,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5, 40])
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args()
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    print(
-        f"jax {jax.__version__}, torch {torch.__version__}, {jax.devices()[0].device_kind}, "
-        f"{platform.machine()}, {cores} cores, load {load:.1f}\n"
-    )
+    print(f"{machine()}; torch {torch.__version__}\n")
     if options.gpu or jax.default_backend() != "cpu":
         return on_gpu(options.seeds, options.epochs)
     return on_cpu(options.rounds)

@@ -1,4 +1,4 @@
-"""Does a longer history tell better what a level does? `python benchmarks/history.py`.
+"""Does a longer history tell better what a level does? `python -m benchmarks.studies.history`.
 
 The plainest twin there is: next hour's means as a linear function of the last hours' means and
 levels and of the level now chosen, fitted to hours through which the level was held. Iterated, it

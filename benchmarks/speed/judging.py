@@ -1,4 +1,4 @@
-"""How long does judging take? `python benchmarks/judging.py`.
+"""How long does judging take? `python -m benchmarks.speed.judging`.
 
 Two bars: 8 policies x 5 seeds x 1,000 episodes of six hours on the true patients within a minute on
 two cores, and the whole off-policy suite (behavior policy by cross-fitting, then WIS, FQE, WDR,
@@ -10,7 +10,6 @@ once before the clock starts, so that compiling is left out; without it everythi
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from benchmarks.clocks import clock
+from benchmarks.cohorts import DEATH
 from stepdown.evaluation.behavior import fit_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, latents_of
@@ -62,11 +63,6 @@ def main() -> None:
         asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def clock() -> np.ndarray:
-    """Wall and CPU seconds: on a busy machine only the second ones mean anything."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
 def make_policies(hours, seeds: int, number: int) -> LearnedPolicy:
     """One policy for each seed, untrained, with lively levels."""
     scaler = fit_scaler(hours)
@@ -95,7 +91,7 @@ def time_truth(ward, test, rows, asked) -> tuple[float, float]:
 
 def time_records(ward, test, hours, rows, asked) -> tuple[float, float]:
     """Seconds of the off-policy suite: the first seed of every policy on the test patients."""
-    died = np.asarray(latents_of(ward[1], ward[0], test).outcome) == 2
+    died = np.asarray(latents_of(ward[1], ward[0], test).outcome) == DEATH
     model, _ = fit_ensemble(hours, EnsembleConfig(fit=FitConfig(1, 4096)), key=jr.key(3))
     policies = [member(one, 0) for one in rows]
 

@@ -1,9 +1,9 @@
 """How well the doctor finds seeded faults, and how often it cries wolf on clean stays.
 
-Run: python benchmarks/doctor.py [--quick]. Prints the tables of docs/doctor.md.
+Run: python -m benchmarks.studies.doctor [--quick]. Prints the tables of docs/doctor.md.
 """
 
-import sys
+import argparse
 import time
 from collections import Counter
 from dataclasses import replace
@@ -125,7 +125,13 @@ def contradicted(
 
 def main() -> None:
     """Print the tables."""
-    quick = "--quick" in sys.argv
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer stays and faults")
+    make_tables(parser.parse_args().quick)
+
+
+def make_tables(quick: bool) -> None:
+    """What is found of what was seeded, and what is said of clean stays."""
     start = time.perf_counter()
     config = CohortConfig(patients=60 if quick else 379, hours=12.0)
     cohort, latents = simulate_cohort(config, key=jr.key(101))

@@ -1,4 +1,4 @@
-"""What guardians promise and notice: `python benchmarks/guardian_rates.py [--cohorts 20]`.
+"""What guardians promise and notice: `python -m benchmarks.studies.guardian_rates`.
 
 Freshly simulated cohorts, each split by patient: false alarms on unseen patients at 1, 5 and 20 %
 (asked against real, mean and spread between cohorts), AUROC and recall by shift, and refusals of
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from benchmarks.tables import make_table
 from stepdown.evaluation.shifts import score_shifts
 from stepdown.guardian.conditional import Conditional
 from stepdown.guardian.fit import DensityConfig, fit_guardian
@@ -114,9 +115,9 @@ def _fit_ceiling(patients: int, seed: int) -> Guardian:
 def rates_table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Real false alarms beside those asked for: mean, sd between cohorts, range."""
     rates = [row["asked"] for row in next(iter(found.values()))[0]["false_alarms"]]
-    head = ["guardian", *(f"asked {100 * rate:g} %" for rate in rates)]
-    head += ["small changes refused at 5 %", "below the threshold of u (35 %)"]
-    lines = [head, ["---"] * len(head)]
+    heads = ["guardian", *(f"asked {100 * rate:g} %" for rate in rates)]
+    heads += ["small changes refused at 5 %", "below the threshold of u (35 %)"]
+    rows = []
     for name, cohorts in found.items():
         cells = [name]
         for index in range(len(rates)):
@@ -124,14 +125,14 @@ def rates_table(found: dict[str, list[dict[str, Any]]]) -> str:
             cells.append(_spread(real))
         cells.append(_spread([100 * one["small_changes"]["refused"] for one in cohorts]))
         cells.append(_spread([100 * one["threshold_alarms"] for one in cohorts]))
-        lines.append(cells)
-    return _table(lines)
+        rows.append(cells)
+    return make_table(heads, rows)
 
 
 def shifts_table(found: dict[str, list[dict[str, Any]]]) -> str:
     """AUROC / recall at 5 %, means over cohorts."""
     shifts = [(row["kind"], row["size"]) for row in next(iter(found.values()))[0]["shifts"]]
-    lines = [["shift", *found], ["---"] * (1 + len(found))]
+    lines = []
     for index, (kind, size) in enumerate(shifts):
         unit = "sd" if kind != "action" else "level" if size == 1 else "levels"
         cells = [f"{kind} {size:g} {unit}"]
@@ -140,15 +141,11 @@ def shifts_table(found: dict[str, list[dict[str, Any]]]) -> str:
             mean = [float(np.mean([row[x] for row in rows])) for x in ("auroc", "recall")]
             cells.append(f"{mean[0]:.3f} / {mean[1]:.2f}")
         lines.append(cells)
-    return _table(lines)
+    return make_table(["shift", *found], lines)
 
 
 def _spread(values: list[float]) -> str:
     return f"{np.mean(values):.1f} ± {np.std(values):.1f} [{min(values):.1f}, {max(values):.1f}]"
-
-
-def _table(lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

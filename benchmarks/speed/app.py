@@ -1,9 +1,10 @@
-"""How fast the app answers: `python benchmarks/app.py [RUN]`, as in docs/performance.md.
+"""How fast the app answers: `python -m benchmarks.speed.app [RUN]`, as in docs/performance.md.
 
 The server runs in a process of its own, and so does a plain FastAPI echo, to which everything is
 held: same machine, same client, same bytes in. Needs the `app` extra and a finished run.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -12,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
+from benchmarks.servers import PORT, get, serve_app, wait, wait_for_reviews
 from stepdown.app.audit import Audit, verify
 
 ECHO = """
@@ -27,67 +28,32 @@ async def healthz(): return {"status": "alive"}
 async def echo(body: dict): return body
 uvicorn.run(app, port=int(sys.argv[1]), access_log=False, log_level="warning")
 """
-APP = """
-import sys
-from pathlib import Path
-from stepdown.app.commands import AppConfig, serve
-serve(AppConfig(Path(sys.argv[2]), port=int(sys.argv[1]), state=Path(sys.argv[3])))
-"""
-PORTS = {"app": 8441, "echo": 8442}
+PORTS = {"app": PORT, "echo": 8442}
 PIDS: dict[str, int] = {}
 JSON = "content-type: application/json\r\n"
 
 
 def main() -> None:
     """Start both servers, measure, print."""
-    run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", nargs="?", default="runs/demo", type=Path)
+    run = parser.parse_args().run
     with tempfile.TemporaryDirectory() as state:
         started = time.perf_counter()
-        servers = [
-            subprocess.Popen([sys.executable, "-c", APP, str(PORTS["app"]), str(run), state]),
-            subprocess.Popen([sys.executable, "-c", ECHO, str(PORTS["echo"])]),
-        ]
-        PIDS.update(zip(PORTS, (server.pid for server in servers), strict=True))
-        try:
-            wait(f"http://127.0.0.1:{PORTS['echo']}/healthz")
-            wait(f"http://127.0.0.1:{PORTS['app']}/readyz")
-            spent = cpu_ms("app") / 1000
-            took = time.perf_counter() - started
-            print(f"ready after {took:.1f} s (bar 30), {spent:.1f} s of CPU")
-            wait_for_reviews()
-            asyncio.run(measure(a_body()))
-            asyncio.run(hostile())
-        finally:
-            for server in servers:
-                server.terminate()
-                server.wait()
+        echo = [sys.executable, "-c", ECHO, str(PORTS["echo"])]
+        with serve_app(run, Path(state)) as app, subprocess.Popen(echo) as plain:
+            PIDS.update(app=app.pid, echo=plain.pid)
+            spent, took = cpu_ms("app") / 1000, time.perf_counter() - started
+            try:
+                wait(f"http://127.0.0.1:{PORTS['echo']}/healthz")
+                print(f"ready after {took:.1f} s (bar 30), {spent:.1f} s of CPU")
+                wait_for_reviews()  # they would be in the way
+                asyncio.run(measure(a_body()))
+                asyncio.run(hostile())
+            finally:
+                plain.terminate()
         print(f"audit after all that: {verify(Path(state))}")
     audit_speed()
-
-
-def wait(url: str) -> None:
-    """Until a server answers with 200."""
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(url, timeout=1) as found:
-                if found.status == 200:
-                    return
-        except OSError:
-            pass
-        time.sleep(0.2)
-    raise TimeoutError(url)
-
-
-def get(path: str) -> dict:
-    """JSON of the app."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{PORTS['app']}{path}") as found:
-        return json.load(found)
-
-
-def wait_for_reviews() -> None:
-    """The list is looked at in the background after the start; that would be in the way."""
-    while any(row["review"] is None for row in get("/v1/patients")["patients"]):
-        time.sleep(0.5)
 
 
 def a_body() -> dict:

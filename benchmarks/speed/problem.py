@@ -1,19 +1,16 @@
-"""How fast the decision problem is: `python benchmarks/problem.py` (taskset -c 0 for one core).
+"""How fast the decision problem is: `python -m benchmarks.speed.problem` (one core: taskset -c 0).
 
 Prints transitions of a 379-patient cohort, metrics of 1,000 episodes, and patient-hours per
 second of `Patients-v0`, stepped for everybody in one compiled call.
 """
 
-import os
-import platform
-import time
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from benchmarks.clocks import machine, timed
 from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
@@ -23,23 +20,9 @@ from stepdown.problem.stays import score_stays
 from stepdown.signals import HORIZON
 
 
-def seconds(work: Callable[[], object], repeats: int = 5) -> tuple[float, float]:
-    """The first call, which compiles, and the median of the others."""
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        jax.block_until_ready(work())
-        times.append(time.perf_counter() - start)
-    return times[0], sorted(times[1:])[repeats // 2]
-
-
 def main() -> None:
     """Measure and print a Markdown table."""
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    print(
-        f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {platform.machine()}, "
-        f"{cores} cores, load {load:.1f} before the start, {time.strftime('%F')}\n"
-    )
+    print(f"{machine()}\n")
     print("| what | first call, s | then, s | rate |\n|---|---|---|---|")
     cohort, _ = simulate_cohort(CohortConfig(hours=65.0), key=jr.key(0))
     show("transitions, 379 patients x 65 h", lambda: make_transitions(cohort).state)
@@ -69,7 +52,8 @@ def main() -> None:
 
 def show(words: str, work: Callable[[], object], hours: int | None = None) -> None:
     """Print one row."""
-    first, then = seconds(work)
+    first, *others = timed(work, 6)
+    then = float(np.median(others))
     rate = f"{hours / then:,.0f} patient-hours/s" if hours else ""
     print(f"| {words} | {first:.2f} | {then:.3f} | {rate} |")
 
