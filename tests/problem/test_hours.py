@@ -85,6 +85,7 @@ def test_the_level_column_holds_the_hours_level_in_all_rows():
     [
         ([8, 8, 8, 8, 8, 4], 7, 8),  # 7.33
         ([6, 6, 6, 5, 5, 5], 6, 5),  # 5.5 goes up; of two equally frequent the lower
+        ([7, 7, 7, 6, 6, 6], 7, 6),  # 6.5 goes up as well, not to the even one
         ([9, 9, 2, 2, 2, 2], 4, 2),  # 4.33
         ([3, 3, 3, 3, 3, 3], 3, 3),
     ],
@@ -159,6 +160,13 @@ def test_a_pump_that_is_off_ends_a_window(off):
     assert first_samples(hours)[mine].tolist() == [0, 15, 21, 27]
 
 
+def test_nothing_is_carried_out_of_a_time_without_the_pump():
+    level = np.full((PATIENTS, STEPS), 6)
+    level[0, 14] = 1
+    hours = make_transitions(put(ward(level=level), (0, 15, MAP), jnp.nan))
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [0, 21, 27]
+
+
 @pytest.mark.parametrize("step", [6, 8, 11])
 def test_one_empty_sample_is_carried_forward_for_models_alone(step):
     cohort = put(ward(), (0, step, MAP), jnp.nan)
@@ -178,6 +186,14 @@ def test_two_empty_samples_drop_the_hour():
     assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [12, 18, 24]
     apart = put(put(ward(), (0, 7, HR), jnp.nan), (0, 10, MAP), jnp.nan)  # one in each signal
     assert first_samples(make_transitions(apart))[:5].tolist() == [0, 6, 12, 18, 24]
+
+
+def test_a_value_is_carried_for_ten_minutes_at_most():
+    cohort = put(
+        put(ward(), (0, 11, HR), jnp.nan), (0, 12, HR), jnp.nan
+    )  # one in each of two hours
+    hours = make_transitions(cohort)
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [0, 18, 24]
 
 
 def test_one_missing_row_is_an_empty_sample_of_every_signal():
