@@ -15,6 +15,12 @@ from stepdown.evaluation.in_patients import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.episodes import Mode, play
 from stepdown.policies.rules import RULES
+from stepdown.problem.clinical import (
+    shaped_reward,
+    stable_by_both,
+    stable_by_gradient,
+    stable_by_limits,
+)
 from stepdown.problem.environment import (
     METRICS,
     PatientWard,
@@ -168,6 +174,50 @@ def test_hours_after_death_score_the_minimum_and_are_unsafe():
     assert [step[1] for step in steps[1:]] == [-2.0] * 6
     assert steps[-1][4]["unsafe_hours"] == 1.0
     assert not any(step[2] for step in steps)
+
+
+def test_no_decision_after_death_counts_as_weaning():
+    ward = simulated_ward()
+    steady = jax.vmap(stable_by_both)(ward.states) & (ward.states[:, -1, LEVEL] > 2)
+    start = int(jnp.argmax(steady))
+    level = int(ward.states[start, -1, LEVEL])
+    gone = jnp.zeros(len(ward.states))
+    dead = eqx.tree_at(lambda starts: starts.patient.course.alive, ward.starts, gone)
+    plan = [level - 1 - 2] * 6  # one step down while the patient seemed alive, then held
+    steps = played(WeaningEnv(PatientWard(dead, ward.world)), plan, 0, {"start": start})
+    for name in ("ws_gradient", "ws_limits", "ws_both"):
+        assert [step[4][name] for step in steps] == [0.0] + [1.0] * 6
+
+
+def test_shaped_rewards_are_those_of_the_definitions():
+    weights = {"jump_weight": 0.5, "weaning_weight": 0.3}
+    env, states, levels, rewards = make_twin(**weights), [], [], []
+    for seed in range(40):
+        before = env.reset(seed=seed)[0].reshape(6, 13)
+        level = max(int(before[-1, LEVEL]) - 1 - seed % 4, 2)
+        after, reward, *_ = env.step(level - 2)
+        states.append((before, after.reshape(6, 13)))
+        levels.append(level)
+        rewards.append(reward)
+    before, after = jnp.asarray(states).swapaxes(0, 1)
+    shaped = jax.vmap(lambda *row: shaped_reward(*row, **weights))
+    assert np.allclose(rewards, shaped(before, jnp.asarray(levels), after), atol=1e-5)
+    limits, slopes = jax.vmap(stable_by_limits)(before), jax.vmap(stable_by_gradient)(before)
+    assert (limits != slopes).any()  # shaping asks for the limits alone
+
+
+def test_any_dynamics_are_drawn_anew_cut_at_the_ranges_and_told_the_level():
+    def wild(state, level, /, *, key):
+        return state + 1e5 * jax.random.normal(key, state.shape)
+
+    env = make_twin(dynamics=wild)
+    env.reset(seed=0)
+    first, again = env.step(3), env.step(3)
+    for step in (first, again):
+        assert env.observation_space.contains(step[0])
+        assert step[4]["level"] == 5
+        assert np.all(step[0].reshape(6, 13)[:, LEVEL] == 5)
+    assert not np.array_equal(first[0], again[0])
 
 
 def test_shaping_weights_change_the_reward_alone():

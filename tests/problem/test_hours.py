@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, Role, Transitions
-from stepdown.problem.clinical import normalized_reward
+from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.hours import HoursConfig, NoiseConfig, add_noise, make_transitions
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import CURRENT, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED, TAU
@@ -88,6 +88,7 @@ def test_the_level_column_holds_the_hours_level_in_all_rows():
         ([7, 7, 7, 6, 6, 6], 7, 6),  # 6.5 goes up as well, not to the even one
         ([9, 9, 2, 2, 2, 2], 4, 2),  # 4.33
         ([3, 3, 3, 3, 3, 3], 3, 3),
+        ([6, 6, 2, 6, 6, 6], 5, 6),  # 5.33; it ends as it began, and yet it changed
     ],
 )
 def test_a_recorded_hour_has_the_rounded_mean_or_the_most_frequent_level(samples, mean, mode):
@@ -231,6 +232,16 @@ def test_shaping_is_charged_and_paid_as_defined():
     best = 1.7018 / 2.6621
     assert np.asarray(hours.reward[:3]) == pytest.approx([best - 2.0, best + 0.3, best], abs=1e-5)
     assert np.asarray(hours.unshaped) == pytest.approx(best, abs=1e-5)
+
+
+def test_rewards_follow_the_clinical_settings():
+    level = np.full((PATIENTS, STEPS), 8)
+    level[:, 6:] = 7
+    clinical = dataclasses.replace(PAPER, reward_sd=2 * PAPER.reward_sd, jump=0)
+    hours = make_transitions(ward(level=level), HoursConfig(jump_weight=0.5, clinical=clinical))
+    half = 1.7018 / 2.6621 / 2
+    assert np.asarray(hours.unshaped) == pytest.approx(half, abs=1e-5)
+    assert np.asarray(hours.reward[:2]) == pytest.approx([half - 0.5, half], abs=1e-5)
 
 
 pressures = st.lists(st.floats(31.0, 149.0, width=32), min_size=STEPS, max_size=STEPS)
