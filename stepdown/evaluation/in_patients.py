@@ -34,9 +34,8 @@ class LookAhead(eqx.Module):
 
         def value(level):
             def hour(patient, keys):
-                patient, signals = play_hour(patient, level, self.world, keys=keys)
-                in_force = jnp.full((steps, 1), level, signals.dtype)
-                reward = normalized_reward(jnp.concatenate([signals, in_force], axis=1))
+                patient, later = play_hour(patient, level, self.world, keys=keys)
+                reward = normalized_reward(later)
                 return patient, jnp.where(patient.course.alive > 0, reward, -PAPER.reward_clip)
 
             return jnp.sum(jax.lax.scan(hour, patient, imagined)[1])

@@ -243,9 +243,8 @@ def _patient_hour(patients, keys, ticks, levels, world: World):
 
     def one(patient, key, tick, level):
         own = tick_keys(key, tick, per_hour)
-        patient, signals = play_hour(patient, level, world, keys=own)
-        in_force = jnp.full((per_hour, 1), level, signals.dtype)
-        return patient, jnp.concatenate([signals, in_force], axis=1), patient.course.alive > 0
+        patient, state = play_hour(patient, level, world, keys=own)
+        return patient, state, patient.course.alive > 0
 
     return jax.vmap(one)(patients, keys, ticks, levels)
 

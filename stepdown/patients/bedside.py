@@ -69,8 +69,11 @@ def tick(
 
 def play_hour(
     patient: Patient, level: Int[Array, ""], world: World, *, keys: Key[Array, " steps"]
-) -> tuple[Patient, Float[Array, "steps 12"]]:
-    """One hour under a given level, a key per tick; the team only watches."""
+) -> tuple[Patient, Float[Array, "steps 13"]]:
+    """One hour under a given level, a key per tick; the team only watches.
+
+    Gives the patient and the hour as a state.
+    """
 
     def body(course, key):
         now = Patient(patient.traits, course, patient.clinician, patient.memory)
@@ -78,7 +81,13 @@ def play_hour(
 
     course, signals = jax.lax.scan(body, patient.course, keys)
     memory = eqx.tree_at(lambda m: m.level, patient.memory, level)
-    return Patient(patient.traits, course, patient.clinician, memory), signals
+    return Patient(patient.traits, course, patient.clinician, memory), to_state(signals, level)
+
+
+def to_state(signals: Float[Array, "steps 12"], level: Int[Array, ""]) -> Float[Array, "steps 13"]:
+    """An hour of samples, each followed by the level in force."""
+    in_force = jnp.full((len(signals), 1), level, signals.dtype)
+    return jnp.concatenate([signals, in_force], axis=1)
 
 
 def _live_and_look(patient, level, world, key):

@@ -4,7 +4,7 @@ Numbers are medians (or means) and spreads over patients; `_spread` of a quantit
 be negative is the sd of its logarithm. They are array leaves, so presets and sensitivity
 sweeps share one compiled program. Sources and the calibration: docs/cohort.md.
 
-All chance in the simulator comes as `Luck`: the random numbers of one moment, drawn at once and
+All chance in compiled code comes as `Luck`: the random numbers of one moment, drawn at once and
 handed out. A key per little draw would be the usual way, but each costs half a second to compile.
 """
 
@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from stepdown.patients.pump import PumpProfile
@@ -218,6 +219,11 @@ def pick(uniform: Float[Array, ""], values: Array, shares: Float[Array, " n"]) -
     """One of `values` with the probabilities `shares`."""
     passed = jnp.sum(uniform > jnp.cumsum(shares))
     return values[jnp.minimum(passed, len(shares) - 1)]
+
+
+def host_generator(key: PRNGKeyArray) -> np.random.Generator:
+    """NumPy's generator, for what comes in any number and needs no compiled program."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
 
 
 def draw_traits(population: Population, luck: Luck) -> Traits:

@@ -9,7 +9,7 @@ stretches never overlap, so that what finds faults can be scored against what wa
 not touched; an export's clock is the importer's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int8, PRNGKeyArray
 
 from stepdown.handover import Cohort
+from stepdown.patients.population import host_generator
 from stepdown.signals import (
     CURRENT,
     DBP,
@@ -78,9 +79,9 @@ def sense(
     """The recording with sensor errors, and for each sample its place in `ARTIFACTS`."""
     c = config
     k_noise, k_artifacts = jr.split(key)
-    rng = _generator(k_noise)
+    rng = host_generator(k_noise)
     noise = rng.standard_normal((3, len(ideal.second)), np.float32)
-    pressure, artifact = _disturb(ideal, c, _generator(k_artifacts))
+    pressure, artifact = _disturb(ideal, c, host_generator(k_artifacts))
     pressure += c.pressure_noise * noise[0] + c.pressure_drift * _drift(ideal.second, rng)
     pressure = c.pressure_digit * np.round(pressure / c.pressure_digit)
     speed = np.round(ideal.speed + c.speed_noise * noise[1])
@@ -88,11 +89,6 @@ def sense(
     lost = artifact == ARTIFACTS.index("dropout")
     kept = [np.where(lost, np.nan, x).astype(np.float32) for x in (pressure, speed, current)]
     return Recording(ideal.second, *kept), artifact
-
-
-def _generator(key: PRNGKeyArray) -> np.random.Generator:
-    """NumPy's generator, since samples come in any number and need no compiled program."""
-    return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
 
 
 def _drift(second, rng) -> np.ndarray:
@@ -153,7 +149,7 @@ def corrupt(
     cohort: Cohort, config: FaultConfig, *, key: PRNGKeyArray
 ) -> tuple[Cohort, tuple[Fault, ...]]:
     """A copy of the cohort with faults, and a label for everything that was changed."""
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())  # host loops, few events
+    draw = host_generator(key)
     signals, seen = np.array(cohort.signals), np.array(cohort.seen)
     level = np.array(cohort.level)
     faults: list[Fault] = []
@@ -166,13 +162,11 @@ def corrupt(
                 faults += [Fault(patient, *run, "all", kind) for run in _runs(where)]
             else:
                 faults += _labels(patient, kind, before, signals[row])
-    damaged = Cohort(
+    damaged = replace(
+        cohort,
         signals=jnp.asarray(signals),
         level=jnp.asarray(np.where(seen, level, 0)),
         seen=jnp.asarray(seen),
-        patient=cohort.patient,
-        minutes=cohort.minutes,
-        role=cohort.role,
     )
     return damaged, tuple(faults)
 

@@ -24,6 +24,7 @@ from stepdown.patients.bedside import Patient, World, tick, tick_keys
 from stepdown.patients.cohort import Latents, in_groups
 from stepdown.patients.course import circulation_of, truth
 from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activation, step
+from stepdown.patients.population import host_generator
 from stepdown.patients.recording import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
@@ -141,7 +142,7 @@ def _replay(courses, memories, first, patient: Patient, key, world: World):
 
 def _draw_beats(stay: Stay, world: World, config: WaveformConfig, *, key) -> _Beats:
     """Beats from `LEAD` before the stay to just past its end, with the hearts that beat them."""
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    rng = host_generator(key)
     tick_seconds = 3600 * world.dt
     knots = tick_seconds * np.arange(len(stay.level) + 1)
     grid = np.arange(-2.0 * LEAD, knots[-1] + 10.0)

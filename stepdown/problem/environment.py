@@ -104,8 +104,7 @@ class PatientWard(eqx.Module):
         patient, own, tick = kept
         steps = len(state)
         keys = tick_keys(own, tick, steps) if self.replay else jr.split(key, steps)
-        patient, signals = play_hour(patient, level, self.world, keys=keys)
-        later = jnp.concatenate([signals, jnp.full((steps, 1), level, signals.dtype)], axis=1)
+        patient, later = play_hour(patient, level, self.world, keys=keys)
         return (patient, own, tick + steps), later, patient.course.alive > 0
 
 

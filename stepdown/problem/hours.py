@@ -10,7 +10,7 @@ empty (NaN) column.
 measured. `add_noise` makes the noisy data set of the paper out of any transitions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import jax
@@ -121,12 +121,7 @@ def add_noise(
     ends = hours.next_state + _noise(hours.next_state, scaler, config, k_end)
     after = state[np.minimum(np.arange(rows) + 1, rows - 1)]
     next_state = jnp.where(hours.last[:, None, None], ends, after)
-    return Transitions(
-        **{name: getattr(hours, name) for name in _KEPT}, state=state, next_state=next_state
-    )
-
-
-_KEPT = ("level", "reward", "unshaped", "last", "changed", "filled", "patient", "role")
+    return replace(hours, state=state, next_state=next_state)
 
 
 def require_order(hours: Transitions) -> None:
