@@ -26,9 +26,8 @@ from stepdown.patients.clinicians import (
     raised,
     rescue_chance,
 )
-from stepdown.patients.cohort import Latents, in_groups
+from stepdown.patients.cohort import Latents, batch_size, in_groups
 from stepdown.patients.population import World
-from stepdown.problem.windows import batch_size
 from stepdown.signals import HIGHEST, LEVELS, LOWEST
 
 NODES, SHARES = (np.asarray(x) for x in np.polynomial.hermite_e.hermegauss(7))

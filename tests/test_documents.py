@@ -35,3 +35,24 @@ def test_the_readme_runs_and_blind_weaning_loses(capsys):
     mean, low, high = (float(x) for x in capsys.readouterr().out.strip("()\n ").split(","))
     assert low < mean < high
     assert mean < 0
+
+
+def test_tests_and_benchmarks_that_documents_name_exist():
+    root = DOCS.parent
+    pages = {path: path.read_text("utf-8") for path in (*DOCS.glob("*.md"), root / "README.md")}
+    named = {name for page in pages.values() for name in re.findall(r"`(test_\w+)`", page)}
+    known = {
+        name
+        for path in (root / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
+    }
+    assert len(named) > 200
+    assert named - known == set()
+    asked = {name for page in pages.values() for name in re.findall(r"-m (benchmarks[\w.]+)", page)}
+    assert len(asked) > 15
+    for name in asked:
+        assert (root / name.replace(".", "/")).with_suffix(".py").is_file(), name
+    scripts = {
+        name for page in pages.values() for name in re.findall(r"benchmarks/[\w/]+\.py", page)
+    }
+    assert all((root / name).is_file() for name in scripts)

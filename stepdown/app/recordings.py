@@ -107,7 +107,7 @@ def load_run(
         read_by_policy=known.present if known else (),
     )
     hours = {"train": len(train.level), "select": len(select.level)}
-    about = {"twin": twin_config.model, "guardian": saved.density.density, "hours": hours}
+    about = {"twin": twin_config.kind.name, "guardian": saved.density, "hours": hours}
     about["guardian_holds_patient_data"] = saved.contains_patient_data
     fitted_on = read_stays(parts.train, pump_of_table(engine.table))
     return Loaded(engine, stays, fitted_on, _card(run, engine, parts) | about)

@@ -8,7 +8,6 @@ import hashlib
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,11 +140,10 @@ def put_in_place(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: 
     new, old = out.with_name(f"{out.name}.new"), out.with_name(f"{out.name}.old")
     for rest in (new, old):  # of a publication that was stopped
         shutil.rmtree(rest, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as folder:
-        content: dict[str, Content] = {CONFIG: to_json({"preset": config.preset})}
-        content |= publish(config.sizes, plans, desk, Path(folder))
-        about = provenance(config=config) | {"fingerprint": fingerprint, "preset": config.preset}
-        write_folder(new, content, kind=KIND, about=about)
+    content: dict[str, Content] = {CONFIG: to_json({"preset": config.preset})}
+    content |= publish(config.sizes, plans, desk)
+    about = provenance(config=config) | {"fingerprint": fingerprint, "preset": config.preset}
+    write_folder(new, content, kind=KIND, about=about)
     if out.exists():
         out.rename(old)
     new.rename(out)

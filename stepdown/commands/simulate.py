@@ -14,8 +14,8 @@ from stepdown.artifacts import Content, require_free
 from stepdown.experiment.cohort_folder import write_cohort
 from stepdown.experiment.progress import progress
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.faults import FaultConfig, corrupt
 from stepdown.patients.population import PresetName
+from stepdown.patients.recording import FaultConfig, corrupt
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records import files
 

@@ -41,7 +41,7 @@ from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.guardians import density_of, load_guardian
 from stepdown.handover import DataName, SettingName, Transitions
 from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, load_ensemble
-from stepdown.policies.learning import TrainingStoppedError, check_hours, check_pair
+from stepdown.policies.learning import Recipe, TrainingStoppedError, check_hours, check_pair
 from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
@@ -315,11 +315,11 @@ def _seal(path: Path, kind: str) -> str:
     return check_folder(path, kind)["sha256"]
 
 
-def _read_recipe(config: TrainConfig | SearchConfig, name: str) -> Any:
+def _read_recipe(config: TrainConfig | SearchConfig, name: str) -> Recipe:
     """The numbers of the method with what was said on the command line."""
     shrink = TINY_TRAINING if config.size == "pocket" else None
     shaped = METHODS[name].shaped or config.shaped
-    recipe = make_recipe(name, config.setting, config.data, shrink=shrink, shaped=shaped)
+    recipe: Any = make_recipe(name, config.setting, config.data, shrink=shrink, shaped=shaped)
     if isinstance(config, SearchConfig):
         return replace(recipe, constrained=config.constrained)
     if config.penalty_weight is not None and METHODS[name].penalty == "none":

@@ -16,15 +16,17 @@ import jax.random as jr
 from stepdown.artifacts import Content, provenance, require_free, to_json, write_folder
 from stepdown.commands.checks import check_outputs, check_seed, name_models
 from stepdown.evaluation.forecast import (
+    PAPER_HORIZON,
     Forecaster,
     ForecastScores,
     compare_forecasts,
     describe_honesty,
     forecast_examples,
+    grow_errors,
     score_forecasts,
     summarize,
+    summarize_growth,
 )
-from stepdown.evaluation.horizon import PAPER_HORIZON, grow_errors, summarize_growth
 from stepdown.experiment.patients import SLIDING
 from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort, Transitions
@@ -158,12 +160,11 @@ def _draw(path: Path, models: dict[str, Forecaster], scores, hours: Transitions)
     growths = {name: grow_errors(models[name], hours, key=jr.key(0)) for name in order}
     growing = {name: summarize_growth(one) for name, one in growths.items()}
     honesty = {name: describe_honesty(scores[name], key=jr.key(0)) for name in order}
-    examples = {
-        name: forecast_examples(models[name], hours, key=jr.key(0)) for name in order
-    }
+    forecast = {name: forecast_examples(models[name], hours, key=jr.key(0)) for name in order}
+    examples = {name: one for name, one in forecast.items() if one is not None}
     starts = len(growths[order[0]].patient)
-    content: dict[str, Content] = {
-        "examples.png": draw_examples(hours, examples),
+    content: dict[str, Content] = {"examples.png": draw_examples(examples)} if examples else {}
+    content |= {
         "calibration.png": draw_honesty(honesty),
         "growth.png": draw_growth(growing, starts),
         "growth.json": to_json(growing),

@@ -8,7 +8,7 @@ In a twin the clinicians are their recorded levels, played whatever happens ther
 answer to the twin's luck as they did to the patients'. Gains over them are a little too kind.
 
 A rule is a pure function from the evidence about all candidates to the name of one.
-`benchmarks/choosing.py` measures what each of them loses in truth (its regret) on simulated
+`benchmarks/studies/choosing.py` measures what each of them loses in truth (its regret) on simulated
 cohorts; the default is the one that proved itself there.
 """
 

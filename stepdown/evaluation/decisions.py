@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stepdown.handover import Cohort, Role
-from stepdown.patients.cohort import in_groups
+from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import (
     PAPER,
     ClinicalConfig,
@@ -33,7 +33,7 @@ from stepdown.problem.clinical import (
     slope,
     stable_by_limits,
 )
-from stepdown.problem.windows import Windows, batch_size, cut_stays
+from stepdown.problem.hours import Windows, cut_stays
 from stepdown.signals import HIGHEST, HR, LEVEL, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 
 Rows = Float[np.ndarray, "n steps 13"]

@@ -445,3 +445,71 @@ def summarize_growth(growth: ErrorGrowth) -> dict[str, dict[str, list[float]]]:
         }
         for i, column in enumerate(SHOWN)
     }
+
+
+# ── for figures ──────────────────────────────────────────────────────────────────────────────────
+
+NOMINAL = tuple(round(0.05 * i, 2) for i in range(1, 20))  # central bands whose coverage is shown
+PIT_BINS = 20
+EXAMPLES, USUAL, BEHIND = 4, 2, 200  # hours shown; levels of a usual change; draws of a band
+
+
+def describe_honesty(scores: ForecastScores, *, key: PRNGKeyArray) -> dict[str, list[float]]:
+    """Share of the truth within every central band, and the density of the PIT, over 20 bins."""
+    used = list(scores.scaler.present)
+    low, high = np.asarray(scores.low)[..., used], np.asarray(scores.high)[..., used]
+    values = pit_values(low, high, key=key).ravel()
+    density, _ = np.histogram(values, PIT_BINS, (0.0, 1.0), density=True)
+    covered = [float(inside(low, high, share).mean()) for share in NOMINAL]
+    return {"covered": covered, "pit": density.tolist()}
+
+
+class Examples(eqx.Module):
+    """Test hours in which the level changes, and what a forecaster says about them."""
+
+    state: Float[np.ndarray, "rows steps columns"]
+    level: Int[np.ndarray, " rows"]
+    next_state: Float[np.ndarray, "rows steps columns"]
+    center: Float[np.ndarray, "rows steps columns"]
+    drawn: Float[np.ndarray, "rows draws steps columns"]
+
+
+def forecast_examples(
+    forecaster: Forecaster, hours: Transitions, *, key: PRNGKeyArray
+) -> Examples | None:
+    """Forecasts of some hours in which the level changes; None where it never does."""
+    require_role(hours, "test")
+    rows = np.array(pick_changes(hours, EXAMPLES), int)
+    if not len(rows):
+        return None
+    state, level, later = (x[rows] for x in (hours.state, hours.level, hours.next_state))
+    # compiled as a whole: operation by operation would take a minute
+    center, drawn = _forecast(forecaster, state, level, jr.split(key, BEHIND))
+    return Examples(*(np.asarray(x) for x in (state, level, later, center, drawn)))
+
+
+@eqx.filter_jit
+def _forecast(forecaster: Forecaster, states, levels, keys):
+    one = jax.vmap(lambda s, a, k: forecaster(s, a, key=k), (None, None, 0))
+    return jax.vmap(forecaster.center)(states, levels), jax.vmap(one, (0, 0, None))(
+        states, levels, keys
+    )
+
+
+def pick_changes(hours: Transitions, number: int) -> list[int]:
+    """Rows whose level changes at the decision and not inside an hour, drops and rises in turn.
+
+    First the largest change each way, then usual ones (one or two levels), each of another patient.
+    """
+    before = np.rint(np.asarray(hours.state)[:, -1, LEVEL]).astype(int)
+    inside_hours = np.asarray(hours.changed) | changed_before(hours)
+    step = np.where(inside_hours, 0, np.asarray(hours.level) - before)
+    patient = np.asarray(hours.patient)
+    size = np.abs(step)
+    chosen: list[int] = []
+    for turn in range(number):
+        wanted = np.where(turn % 2 == 0, step < 0, step > 0) & ~np.isin(patient, patient[chosen])
+        wanted &= (size <= USUAL) | (turn < 2)
+        if wanted.any():
+            chosen.append(int(np.argmax(np.where(wanted, size, 0))))
+    return chosen

@@ -206,9 +206,8 @@ class LookAhead(eqx.Module):
 
         def value(level):
             def hour(patient, keys):
-                patient, signals = play_hour(patient, level, self.world, keys=keys)
-                in_force = jnp.full((steps, 1), level, signals.dtype)
-                reward = normalized_reward(jnp.concatenate([signals, in_force], axis=1))
+                patient, later = play_hour(patient, level, self.world, keys=keys)
+                reward = normalized_reward(later)
                 return patient, jnp.where(patient.course.alive > 0, reward, -PAPER.reward_clip)
 
             return jnp.sum(jax.lax.scan(hour, patient, imagined)[1])
@@ -294,9 +293,8 @@ def _patient_hour(patients, keys, ticks, levels, world: World):
 
     def one(patient, key, tick, level):
         own = tick_keys(key, tick, per_hour)
-        patient, signals = play_hour(patient, level, world, keys=own)
-        in_force = jnp.full((per_hour, 1), level, signals.dtype)
-        return patient, jnp.concatenate([signals, in_force], axis=1), patient.course.alive > 0
+        patient, state = play_hour(patient, level, world, keys=own)
+        return patient, state, patient.course.alive > 0
 
     return jax.vmap(one)(patients, keys, ticks, levels)
 

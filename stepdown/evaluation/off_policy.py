@@ -51,10 +51,9 @@ from stepdown.evaluation.importance import (
     wis,
 )
 from stepdown.handover import Dynamics, Policy
-from stepdown.patients.cohort import in_groups
-from stepdown.policies.imagined import step_rows
+from stepdown.patients.cohort import batch_size, in_groups
+from stepdown.policies.rows import step_rows
 from stepdown.problem.clinical import PAPER, normalized_reward
-from stepdown.problem.windows import batch_size
 from stepdown.signals import HORIZON, LEVELS, LOWEST
 
 BLOCK = 4096  # rows imagined at a time

@@ -16,7 +16,7 @@ It learns from the same kind of records as the first: what all records lack or c
 and confounds too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -27,12 +27,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.behavior import deal_patients
 from stepdown.handover import Transitions, require_role
+from stepdown.patients.pump import load_profile
+from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import LEVEL_SD, Scaler
 from stepdown.signals import LEVELS
+from stepdown.twin.baselines import make_residuals
 from stepdown.twin.calibrated import FEWEST, moved
-from stepdown.twin.fit import Twin, TwinConfig, make_twin, twin_rows
+from stepdown.twin.fit import Twin, check_known, twin_rows
 from stepdown.twin.transformer import Hour, Scores, squared_error
-from stepdown.twin.fit import check_known
 
 FARTHEST = 6.0  # z-scores; a line must not run away with what was never seen
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -135,13 +137,9 @@ def fit_second_twin(
         check_known(np.asarray(hours), scaler.present, "select patients")
     held = np.flatnonzero(~np.asarray(select.changed))  # a decision is held for its hour
     select = jax.tree.map(lambda x: x[held], select)
-    blank = make_twin(
-        scaler,
-        select.state.shape[1],
-        TwinConfig(model="persistence", errors=1, profile=config.profile),
-        key=key,
-    )
-    scores, level, target = twin_rows(blank, select)
+    carry, steps = CarryForward(load_profile(config.profile)), select.state.shape[1]
+    carried = Twin(scaler, make_residuals(steps, len(scaler.present)), carry, "carried", steps)
+    scores, level, target = twin_rows(carried, select)
     inputs, tips, group = (np.asarray(x) for x in _describe(scores, level))
     outputs = np.asarray(target, float).reshape(len(target), -1)
     fold = deal_patients(np.asarray(select.patient), config.folds, key=key)
@@ -155,7 +153,7 @@ def fit_second_twin(
         group,
     )
     info = {"ridge": np.asarray(config.ridges), "held_out": loss, "best": np.asarray(best)}
-    return eqx.tree_at(lambda twin: twin.network, blank, network), info
+    return replace(carried, network=network), info
 
 
 @eqx.filter_jit

@@ -9,8 +9,7 @@ from stepdown.artifacts import CONFIG, Content, config_to_dict, provenance, to_j
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents
 from stepdown.records import files
-from stepdown.report.card import dataset_card, digests
-from stepdown.report.figures import draw_overview
+from stepdown.report.cohort_report import dataset_card, digests, draw_overview
 
 CARD, OVERVIEW = "card.md", "overview.png"
 
@@ -31,7 +30,7 @@ def write_cohort(
         files.COHORT: files.to_parquet(files.cohort_table(cohort)),
         files.LATENTS: files.latents_to_bytes(latents),
         CONFIG: to_json(config_to_dict(recipe)),
-        OVERVIEW: lambda file: draw_overview(cohort, file, outcome),
+        OVERVIEW: draw_overview(cohort, outcome),
         **extra,
     }
     named = [name for name in content if name.endswith((".parquet", ".safetensors"))]

@@ -1,4 +1,4 @@
-"""Jobs of what policies learn from: recorded hours, an expert's synthetic ones, and the ensemble."""
+"""Jobs of what policies learn from: hours, recorded or an expert's, and the ensemble."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class ImagineHours:
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """Hours of a data set of `stepdown export`: train.hdf5 with its neighbors, or a Minari folder."""
+    """Hours of a data set of `stepdown export`, from a file or a Minari folder."""
 
     path: Path
     digest: str  # of its hours

@@ -1,4 +1,4 @@
-"""Evidence beyond the twin, job by job: records alone, a second twin, choosing, bounds, other patients.
+"""Evidence beyond the twin: records alone, a second twin, choosing, bounds, other patients.
 
 Every job reads what a finished run has left and adds a table; nothing is trained here. What needs
 the truth is left out where there is none. What the data do not allow, such as estimates from two
@@ -20,6 +20,7 @@ from stepdown.evaluation.choosing import (
     DEFAULT_RULE,
     Evidence,
     EvidenceConfig,
+    Models,
     call_witnesses,
     gather_evidence,
     regret,
@@ -242,7 +243,7 @@ def second_twin(desk: Desk, bench: Bench, config: SecondTwinConfig) -> Twin:
 
 @dataclass(frozen=True)
 class JudgeInSecondTwin:
-    """Methods, rules and the clinicians' levels in a twin of other patients, from the same starts."""
+    """Methods, rules and the clinicians' levels in a twin of other patients, same starts."""
 
     judges: Judges
     config: SecondTwinConfig = SecondTwinConfig()
@@ -286,14 +287,12 @@ class ChooseWithoutTruth:
         bench = self.judges.bench
         select, died = read_part(desk, bench, "select")
         try:
-            models = read_twin(desk, bench.twin), second_twin(desk, bench, self.second)
-            witnesses = call_witnesses(
-                (*models, read_guardian(desk, self.guardian)),
-                select,
-                died,
-                self.config,
-                key=jr.key(CHOICE_KEY),
+            models = Models(
+                twin=read_twin(desk, bench.twin),
+                second=second_twin(desk, bench, self.second),
+                guardian=read_guardian(desk, self.guardian),
             )
+            witnesses = call_witnesses(models, select, died, self.config, key=jr.key(CHOICE_KEY))
         except ValueError as refusal:  # too few patients
             return arrays_and_info({}, {"refused": str(refusal), "choices": [], "candidates": []})
         key = jr.key(CHOICE_KEY + 1)

@@ -98,7 +98,7 @@ def _jobs_in(value: Any) -> Iterator[Job]:
 
 
 def _told(value: Any) -> Any:
-    """Settings as plain values: jobs by name, functions by where they are, nothing that is shown."""
+    """Settings as plain values: jobs and functions by name, nothing that is only shown."""
     if isinstance(value, Job):
         return f"job {value.name}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -159,16 +159,19 @@ class Silent:
         """Nobody listens."""
 
 
+SILENT = Silent()
+
+
 def _never() -> bool:
     return False
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where jobs find what other jobs have left, say what goes on, hear whether they should stop."""
+    """Where jobs find what others have left, say what goes on, hear whether to stop."""
 
     path: Path
-    teller: Teller = Silent()  # noqa: RUF009 (it has no state)
+    teller: Teller = SILENT
     stopping: Callable[[], bool] = _never
     half_done: Path | None = None  # where the job at work may keep what it has done so far
 
@@ -247,7 +250,7 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def alone(
-    path: Path, teller: Teller = Silent(), stopping: Callable[[], bool] = _never
+    path: Path, teller: Teller = SILENT, stopping: Callable[[], bool] = _never
 ) -> Iterator[Desk]:
     """A folder of jobs for this process alone; a second one is refused."""
     path = path.resolve()

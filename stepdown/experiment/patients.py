@@ -100,7 +100,7 @@ def _read_hours(path: Path, job: Job) -> Hours:
 
 
 def read_truth(desk: Desk, job: Job) -> Truth | None:
-    """The cohort with its truth, or None if it was imported. For judging only: never fit with it."""
+    """The cohort with its truth, None if it was imported. For judging only: never fit with it."""
     if not isinstance(job.work, SimulatePatients):
         return None
     arrays = desk.arrays(job)

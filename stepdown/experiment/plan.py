@@ -116,14 +116,14 @@ class _Planner:
         """All jobs."""
         config = self.config
         expert = None
-        sources = {"recorded": self.recorded}
+        sources: dict[DataName, Source] = {"recorded": self.recorded}
         if set(config.data) != {"recorded"}:
             expert = self.expert()
             work = ImagineHours(self.patients, self.bench.twin, expert, config.dataset)
             stored = self.job("data", work)
-            for data in ("noiseless", "noisy"):
-                sources[data] = Source(data, self.patients, stored, config.dataset)
-        compared = {
+            noiseless = Source("noiseless", self.patients, stored, config.dataset)
+            sources |= {"noiseless": noiseless, "noisy": replace(noiseless, data="noisy")}
+        compared: dict[tuple[DataName, SettingName], dict[str, Trained]] = {
             (data, setting): self.rows(sources[data], setting)
             for data in config.data
             for setting in config.settings
@@ -201,14 +201,15 @@ class _Planner:
                 continue
             where = f"{data}/{setting}/{name}"
             dynamics = {"twin": self.bench.twin, "ensemble": self.ensemble(source), None: None}
-            density = method.density and self.guardian(source, setting, method.density)
+            density = method.density
+            guardian = None if density is None else self.guardian(source, setting, density)
             work = TrainPolicy(
                 method,
                 recipe,
                 tuple(range(self.config.seeds)),
                 source,
                 dynamics[method.dynamics],
-                density,
+                guardian,
             )
             if self.config.searches and method.dynamics != "twin":
                 # The twin cannot say how well its own pupils do, so these are not searched.

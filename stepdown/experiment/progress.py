@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepdown.export.tensorboard import append_event, write_events
+from stepdown.export.tensorboard import Event, append_event, write_events
 from stepdown.signals import LEVELS
 
 BOARD = "tensorboard"
@@ -54,7 +54,7 @@ class Terminal:
 
     def epoch(self, folder: Path, title: str, share: float, line: Mapping[str, Any]) -> None:
         """Tell the newest line of a seed; in a file only now and then."""
-        append_event(_board(folder, line["seed"]), line["time"], line["updates"], numbers(line))
+        append_event(_board(folder, line["seed"]), _event(line))
         now, terminal = time.monotonic(), sys.stderr.isatty()
         if not terminal and now - self._last < EVERY and share < 1:
             return
@@ -67,8 +67,11 @@ class Terminal:
 
 def write_board(folder: Path, seed: int, lines: Sequence[Mapping[str, Any]]) -> None:
     """The lines of a seed as a file for TensorBoard."""
-    events = [(line["time"], line["updates"], numbers(line)) for line in lines]
-    write_events(_board(folder, seed), events)
+    write_events(_board(folder, seed), [_event(line) for line in lines])
+
+
+def _event(line: Mapping[str, Any]) -> Event:
+    return Event(line["time"], line["updates"], numbers(line))
 
 
 def _board(folder: Path, seed: int) -> Path:

@@ -1,4 +1,4 @@
-"""Jobs of trainings: all seeds of a method on a data set, and the choice among the trials of a search.
+"""Jobs of trainings: all seeds of a method on a data set, and the choice among trials.
 
 A training keeps its state and its record in the half-done folder of the job, so that one that was
 stopped goes on to the same result. `metrics.jsonl` is the record: a line for every epoch and seed.

@@ -9,12 +9,14 @@ import numpy as np
 from stepdown.artifacts import Content
 from stepdown.evaluation.forecast import (
     METRICS,
+    Examples,
     describe_honesty,
     forecast_examples,
+    grow_errors,
     score_forecasts,
     summarize,
+    summarize_growth,
 )
-from stepdown.evaluation.horizon import grow_errors, summarize_growth
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, saved
 from stepdown.experiment.patients import on_cpu, read_hours
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
@@ -56,10 +58,22 @@ class FitTwin:
         }
         rows = {name: np.stack([METRICS[name](one) for one in scores]) for name in COMPARED}
         rows["patient"] = np.asarray(scores[0].patient)
-        rows |= forecast_examples(twins[0], hours.test, key=jr.key(EXAMPLES))
+        if examples := forecast_examples(twins[0], hours.test, key=jr.key(EXAMPLES)):
+            rows |= {f"example/{name}": getattr(examples, name) for name in _SHOWN}
         return arrays_and_info(rows, found) | saved(
             lambda path: save_twin(path, twins[0], config, seed=KEY), KIND
         )
+
+
+_SHOWN = tuple(Examples.__dataclass_fields__)
+
+
+def read_examples(desk: Desk, job: Job) -> Examples | None:
+    """The example hours that a job has forecast, if there are any."""
+    arrays = desk.arrays(job)
+    if f"example/{_SHOWN[0]}" not in arrays:
+        return None
+    return Examples(*(arrays[f"example/{name}"] for name in _SHOWN))
 
 
 # ── other windows ────────────────────────────────────────────────────────────────────────────────

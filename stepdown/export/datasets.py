@@ -79,6 +79,20 @@ def write_minari(
     return name
 
 
+def read_dataset(path: Path) -> tuple[Transitions, Transitions]:
+    """Train and select hours: train.hdf5 with select.hdf5 beside it, or a Minari root folder."""
+    if path.is_dir():
+        return read_minari(path, "train"), read_minari(path, "select")
+    beside = path.with_name("select.hdf5")
+    for file in (path, beside):
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"--dataset: expected {file}, which is missing. Name the train.hdf5 of stepdown "
+                "export --d4rl, with select.hdf5 beside it, or a folder of --minari."
+            )
+    return read_d4rl(path), read_d4rl(beside)
+
+
 def read_minari(root: Path, role: Role) -> Transitions:
     """Transitions of one role out of a Minari root folder."""
     folder = root / "stepdown" / f"{role}-v0" / "data"

@@ -15,13 +15,13 @@ from stepdown import __version__
 from stepdown.artifacts import MANIFEST, check_folder
 from stepdown.export.onnx_graph import OPSET, TYPES
 from stepdown.export.onnx_models import guardian_graph, policy_graph, twin_graph
-from stepdown.guardian.fit import load_guardian
-from stepdown.guardian.kde import PATIENT_DATA
-from stepdown.policies.checkpoints import load_policy
+from stepdown.guardian.fit import PATIENT_DATA
+from stepdown.guardian.guardians import load_guardian
+from stepdown.policies.saved import load_policy
 from stepdown.signals import LEVELS, SIGNALS
 from stepdown.twin.baselines import Residuals
 from stepdown.twin.calibrated import Calibrated
-from stepdown.twin.fit import load_twin
+from stepdown.twin.twins import load_twin
 
 README = "README.json"
 BANNER = "Research tool, not for patient care."
@@ -80,7 +80,7 @@ def _twin(path: Path) -> bytes:
     about = _about(
         path,
         "twin",
-        model=config.model,
+        model=config.kind.name,
         contains_patient_data=False,
         holds=kept if held else "weights alone",
     )
@@ -101,8 +101,8 @@ def _guardian(path: Path, include_patient_data: bool) -> bytes:
     about = _about(
         path,
         "guardian",
-        density=saved.density.density,
-        share=saved.density.kept,
+        density=saved.density,
+        share=saved.share,
         contains_patient_data=saved.contains_patient_data,
         holds=PATIENT_DATA if saved.contains_patient_data else (
             "weights, and the sorted log densities of select patients' decisions"

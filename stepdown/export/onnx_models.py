@@ -28,10 +28,9 @@ from stepdown.export.onnx_graph import (
     perceptron,
     signal_scores,
 )
-from stepdown.guardian.conditional import Conditional
+from stepdown.guardian.density import Conditional, Pairs
 from stepdown.guardian.flow import LOG_SCALE, FlowDensity
 from stepdown.guardian.kde import Kde
-from stepdown.guardian.pairs import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
 from stepdown.patients.pump import BACKFLOW, PumpProfile
@@ -39,7 +38,7 @@ from stepdown.policies.constraint import NEVER, REACH, Constrained
 from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
 from stepdown.policies.networks import LearnedPolicy
 from stepdown.problem.clinical import PAPER, ClinicalConfig
-from stepdown.problem.wards import NEAR, RANGES
+from stepdown.problem.persistence import NEAR, RANGES
 from stepdown.signals import CURRENT, FLOW, HR, LEVELS, MAP, PULSATILITY, SPEED
 from stepdown.training import member
 from stepdown.twin.baselines import MLP, Residuals

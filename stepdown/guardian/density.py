@@ -90,7 +90,7 @@ class Conditional(eqx.Module):
 
     def floor(self) -> None:
         """None: the floor of the joint density means nothing here."""
-        return None
+        return
 
     def log_density(
         self, state: Float[Array, "steps 13"], level: Int[Array, ""], /

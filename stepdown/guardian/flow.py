@@ -157,7 +157,7 @@ class FlowDensity(eqx.Module):
 
     def floor(self) -> None:
         """None: the guardian bounds it by its threshold."""
-        return None
+        return
 
     def log_density(
         self, state: Float[Array, "steps 13"], level: Int[Array, ""], /

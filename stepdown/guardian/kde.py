@@ -22,7 +22,6 @@ from stepdown.handover import Transitions, require_role
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import HIGHEST, LEVEL, LOWEST, NAMES
 
-
 _CHUNK = {"cpu": 64}  # queries at a time; small matrices stay in the cache of a core
 _LARGEST = 2**28  # queries x points of one matrix: 1 GiB
 _NEVER = -1e30  # log kernel of a point that only fills up a row; finite, so that slopes are too

@@ -30,8 +30,9 @@ from stepdown.patients.course import (
     observe,
     start_course,
 )
-from stepdown.patients.luck import draw_luck
-from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_traits
+from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_luck, draw_traits
+
+READING_SD = 0.10  # of recovery as by echo or lactate, in shares (judgment, docs/cohort.md)
 
 
 class Patient(eqx.Module):
@@ -69,8 +70,11 @@ def tick(
 
 def play_hour(
     patient: Patient, level: Int[Array, ""], world: World, *, keys: Key[Array, " steps"]
-) -> tuple[Patient, Float[Array, "steps 12"]]:
-    """One hour under a given level, a key per tick; the team only watches."""
+) -> tuple[Patient, Float[Array, "steps 13"]]:
+    """One hour under a given level, a key per tick; the team only watches.
+
+    Gives the patient and the hour as a state.
+    """
 
     def body(course, key):
         now = Patient(patient.traits, course, patient.clinician, patient.memory)
@@ -78,7 +82,13 @@ def play_hour(
 
     course, signals = jax.lax.scan(body, patient.course, keys)
     memory = eqx.tree_at(lambda m: m.level, patient.memory, level)
-    return Patient(patient.traits, course, patient.clinician, memory), signals
+    return Patient(patient.traits, course, patient.clinician, memory), to_state(signals, level)
+
+
+def to_state(signals: Float[Array, "steps 12"], level: Int[Array, ""]) -> Float[Array, "steps 13"]:
+    """An hour of samples, each followed by the level in force."""
+    in_force = jnp.full((len(signals), 1), level, signals.dtype)
+    return jnp.concatenate([signals, in_force], axis=1)
 
 
 def _live_and_look(patient, level, world, key):

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepdown.patients.luck import Luck, pick
-from stepdown.patients.population import Population, World
+from stepdown.patients.population import Luck, Population, World, pick
 from stepdown.patients.pump import pump_flow
 from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, MAP, PULSATILITY
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from stepdown.handover import Cohort
 from stepdown.patients.bedside import Patient, admit, tick, tick_keys
@@ -81,12 +81,12 @@ def simulate_cohort(
     length = np.zeros(config.patients, int)
     outcome = np.zeros(config.patients, int)
     for first in range(0, int(planned.max()), size):
-        rows, record = in_groups(
+        rows, chunk = in_groups(
             _treat, (_rows(now, active), keys[active]), world, jnp.asarray(first)
         )
         now = _put(now, active, rows)
-        chunks.append((active, record))
-        stop, fate = _stops(record, explants=config.hours is None)
+        chunks.append((active, chunk))
+        stop, fate = _stops(chunk, explants=config.hours is None)
         left = planned[active] - first
         length[active] = first + np.minimum(np.minimum(stop, left), size)
         outcome[active] = np.where(stop <= np.minimum(left, size), fate, 0)
@@ -110,6 +110,16 @@ def _admit(keys, world: World) -> Patient:
     return jax.vmap(lambda key: admit(world, key=key))(keys)
 
 
+class _Chunk(eqx.Module):
+    """Some hours of some patients; leaves (patients, hours, ...)."""
+
+    signals: Float[Array, "*n ticks 12"]
+    level: Int[Array, "*n ticks"]
+    ended: Bool[Array, "*n ticks 2"]  # by explant, by death
+    course: Course  # at the start of each hour
+    memory: Memory
+
+
 def _treat(patients: Patient, keys, world: World, first):
     """A chunk of hours for a group of patients."""
     per_hour = round(1 / world.dt)
@@ -117,10 +127,10 @@ def _treat(patients: Patient, keys, world: World, first):
     def one(patient, key):
         def hour(patient, keys):
             start = patient
-            patient, (signals, level) = jax.lax.scan(
+            patient, (signals, level, ended) = jax.lax.scan(
                 lambda p, k: _recorded(p, world, k), patient, keys
             )
-            return patient, (signals, level, (start.course, start.memory))
+            return patient, _Chunk(signals, level, ended, start.course, start.memory)
 
         all_keys = tick_keys(key, first, CHUNK * per_hour)
         return jax.lax.scan(hour, patient, all_keys.reshape(CHUNK, per_hour))
@@ -129,10 +139,10 @@ def _treat(patients: Patient, keys, world: World, first):
 
 
 def _recorded(patient, world, key):
-    """One tick; the columns behind the signals say whether the stay has ended."""
+    """One tick, and whether it ended the stay."""
     patient, (signals, level) = tick(patient, world, key=key)
-    ended = jnp.stack([patient.memory.explanted * 1.0, 1.0 - patient.course.alive])
-    return patient, (jnp.concatenate([signals, ended]), level)
+    ended = jnp.stack([patient.memory.explanted, patient.course.alive <= 0])
+    return patient, (signals, level, ended)
 
 
 def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> PyTree:
@@ -147,6 +157,11 @@ def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> P
         part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), shared))
         parts.append(_rows(part, slice(0, count - start)))
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+
+
+def batch_size(rows: int) -> int:
+    """Rows of one compiled call, out of two sizes, so that there are two programs at most."""
+    return 256 if rows <= 256 else 4096
 
 
 @eqx.filter_jit
@@ -167,26 +182,26 @@ def _put(tree, index, rows):
     return jax.tree.map(put, tree, rows)
 
 
-def _stops(record, explants: bool):
+def _stops(chunk: _Chunk, explants: bool):
     """Tick of the chunk (from 1) with which each stay ends, or one beyond it; and how."""
-    flags = record[0][..., 12:].reshape(len(record[0]), -1, 2) > 0
-    flags[..., 0] &= explants
+    flags = chunk.ended.reshape(len(chunk.ended), -1, 2) & np.array([explants, True])
     ticks = np.where(flags.any(1), flags.argmax(1), flags.shape[1]) + 1  # of explant, of death
     return ticks.min(1), np.where(ticks[:, 1] <= ticks[:, 0], 2, 1)
 
 
 def _join(chunks, length, config: CohortConfig) -> Cohort:
     steps = int(length.max())
-    signals = np.full((config.patients, steps, 12), np.nan, np.float32)
+    columns = chunks[0][1].signals.shape[-1]
+    signals = np.full((config.patients, steps, columns), np.nan, np.float32)
     level = np.zeros((config.patients, steps), np.int32)
     first = 0
-    for active, (values, levels, _) in chunks:
-        size = levels.shape[1] * levels.shape[2]
+    for active, chunk in chunks:
+        size = chunk.level.shape[1] * chunk.level.shape[2]
         until = min(first + size, steps)
         if until > first:
-            flat = values.reshape(len(active), size, -1)[:, : until - first, :12]
-            signals[active, first:until] = flat
-            level[active, first:until] = levels.reshape(len(active), size)[:, : until - first]
+            flat = chunk.signals.reshape(len(active), size, columns)
+            signals[active, first:until] = flat[:, : until - first]
+            level[active, first:until] = chunk.level.reshape(len(active), size)[:, : until - first]
         first += size
     seen = np.arange(steps)[None] < length[:, None]
     signals[~seen] = np.nan
@@ -210,5 +225,6 @@ def _join_latents(chunks, admitted, keys, outcome) -> Latents:
             out[active, i * CHUNK : (i + 1) * CHUNK] = part
         return out
 
-    course, memory = jax.tree.map(fill, *[record[2] for _, record in chunks])
+    parts = [(chunk.course, chunk.memory) for _, chunk in chunks]
+    course, memory = jax.tree.map(fill, *parts)
     return Latents(admitted, course, memory, keys, jnp.asarray(outcome))

@@ -3,9 +3,16 @@
 Samples are laid on a regular grid; windows of two seconds decide what is an artifact. Beats
 are upward crossings, with hysteresis, of placement pressure plus motor current expressed as
 pressure: the current keeps beating where an unloaded heart hardly moves the aorta. Pressures
-and rate come from the beats and from valid samples here, everything about the ventricle in
-`ventricle.py`. What could not be measured is NaN, never a guess; a level is read from the
-speed only where it lies on a step of the profile, otherwise it is 0.
+and rate come from the beats and from valid samples. What could not be measured is NaN, never a
+guess; a level is read from the speed only where it lies on a step of the profile, otherwise it
+is 0.
+
+The ventricle is read as the pump feels it: the current tells the flow, the flow tells the head,
+and placement pressure minus head is the ventricle's (`pump.py`, inverted). A pump may deliver
+less than its profile says, so its gain is calibrated first: while the aortic valve is open the
+head is only the valve's gradient, and the flow known. All the beats of a block are folded into
+one, 10 ms fine although samples lie 40 ms apart, from which the end of diastole, the relaxation
+and the peak are read.
 """
 
 import equinox as eqx
@@ -13,9 +20,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepdown.patients.pump import PumpProfile, level_of_speed
-from stepdown.patients.sensors import Recording
-from stepdown.patients.ventricle import Beats, read_ventricle
+from stepdown.patients.pump import BACKFLOW, PumpProfile, level_of_speed
+from stepdown.patients.recording import Recording
 from stepdown.signals import HIGHEST, LOWEST, SIGNALS
 
 SLOWEST = 24.0  # Hz; below, systole has too few samples
@@ -26,6 +32,30 @@ OPEN_LINE = 235.0  # mmHg; a line open to the flush bag reads more
 CURRENT_AS_PRESSURE = 0.25  # mmHg per mA, near the slope of head over current at P6
 FEWEST_BEATS = 12
 LEAST_VALID = 0.3  # share of a block's samples; with less, nothing is reported
+BROKEN_LINE = -30.0  # mmHg; a line that reads less is not connected
+SLACK, SLACK_PULSE = 40.0, 0.5  # mmHg and share of the usual pulse: further off is out of line
+FLAT = 0.35  # share of the usual pulse; a window with less is damped
+CROWDED = 0.5  # share of a window's samples; with fewer in range none is trusted
+UPSTROKE = 0.65  # of a window's range: crossed upward by a beat, again only after 1 - UPSTROKE
+INTERVALS = (0.25, 2.5)  # s between two beats: 240 to 24 /min
+USUAL_INTERVALS = (0.5, 1.75)  # of the block's median: outside a beat was doubled or missed
+
+# of the ventricle
+BIN = 0.01  # s
+BEFORE, AFTER = 35, 65  # bins of the folded beat around the upstroke
+EJECTING = 10.0  # mmHg of pulse that a closed valve does not let through
+VALVE_SHARE = 0.1  # of the pulse: gradient across the open aortic valve
+USUAL_GAIN = 0.965  # where the valve never opened
+GAINS = (0.7, 1.2)  # outside: not a calibration
+FOOT = 0.15  # of the steepest rise: where systole begins
+RISE = (15, 10)  # bins before and after the upstroke in which the steepest rise is sought
+FALL = (3, 55)  # bins after the upstroke in which the steepest fall is sought
+FALL_BINS = 30  # that the relaxation may take
+SYSTOLE, PEAK_BINS = 30, 4  # bins after the upstroke; of these the highest flows are averaged
+RELAXED = 3.0  # mmHg above the lowest pressure: end of the relaxation that is fitted
+SHALLOW = 15.0  # mmHg; a smaller fall ends, as filling begins, before it shows its course
+TAUS = np.arange(0.016, 0.160, 0.001)  # s
+SYSTOLIC_VOLUME = 140.0  # mL
 
 
 class Readings(eqx.Module):
@@ -50,6 +80,27 @@ class _Grid(eqx.Module):
     blocks: int
 
 
+class _Beats(eqx.Module):
+    """Beats found in a recording; beat i runs from onset i to onset i + 1."""
+
+    onset: Int[np.ndarray, " onsets"]  # first sample after the upstroke
+    time: Float[np.ndarray, " onsets"]  # s, of the upstroke between samples
+    whole: Bool[np.ndarray, " beats"]  # free of artifacts
+    block: Int[np.ndarray, " beats"]
+    sample_block: Int[np.ndarray, " samples"]
+    rate: float  # Hz
+
+
+class _Ventricle(eqx.Module):
+    """Readings of every block; NaN where they could not be made."""
+
+    flow: Float[np.ndarray, " blocks"]  # L/min through the pump
+    lvp: Float[np.ndarray, " blocks"]  # mmHg, mean
+    lvedp: Float[np.ndarray, " blocks"]  # mmHg
+    tau: Float[np.ndarray, " blocks"]  # ms
+    ese: Float[np.ndarray, " blocks"]  # mmHg/mL, peak pressure over `SYSTOLIC_VOLUME`
+
+
 def extract_signals(
     recording: Recording,
     profile: PumpProfile,
@@ -70,7 +121,7 @@ def extract_signals(
     mean = _block_mean(grid.placement, valid, grid)
     sbp, dbp = _extremes(grid, beats)
     channels = np.stack([grid.placement, grid.current])
-    inner = read_ventricle(beats, channels, valid & powered & at_level, level, sbp - dbp, profile)
+    inner = _read_ventricle(beats, channels, valid & powered & at_level, level, sbp - dbp, profile)
     speed = _block_mean(grid.speed, np.isfinite(grid.speed), grid)
     current = _block_mean(grid.current, powered, grid)
     columns = (mean, speed, current, inner.flow, inner.lvp, inner.lvedp)
@@ -133,16 +184,16 @@ def _valid(grid: _Grid) -> np.ndarray:
     """Samples of pressure that are no artifact: not open to flush, not out of line, not flat."""
     pressure = grid.placement
     with np.errstate(invalid="ignore"):
-        valid = (pressure < OPEN_LINE) & (pressure > -30.0)
+        valid = (pressure < OPEN_LINE) & (pressure > BROKEN_LINE)
     high, low = _window_range(np.where(valid, pressure, np.nan), grid.size)
     block = grid.block[grid.size // 2 :: grid.size]
     known = np.isfinite(high)
     usual = [_block_median(x, known, block, grid.blocks)[block] for x in (high, low, high - low)]
-    slack = 40.0 + 0.5 * usual[2]
+    slack = SLACK + SLACK_PULSE * usual[2]
     with np.errstate(invalid="ignore"):
         fine = (high < usual[0] + slack) & (low > usual[1] - slack)
-        fine &= high - low > 0.35 * usual[2]
-    crowded = valid.reshape(-1, grid.size).mean(1) > 0.5
+        fine &= high - low > FLAT * usual[2]
+    crowded = valid.reshape(-1, grid.size).mean(1) > CROWDED
     return valid & np.repeat(fine & crowded, grid.size)
 
 
@@ -172,15 +223,15 @@ def _levels(grid: _Grid, profile: PumpProfile, given):
     return level, np.repeat(at_level, grid.size)
 
 
-def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
+def _find_beats(grid: _Grid, valid, powered) -> tuple[_Beats, np.ndarray]:
     """Beats between two crossings without an artifact, and the heart rate of each block."""
     steady = np.repeat(powered.reshape(-1, grid.size).all(1), grid.size)
     trace = np.where(valid, grid.placement, 0.0)
     trace += np.where(steady, CURRENT_AS_PRESSURE * grid.current, 0.0)
     trace[1:-1] = 0.25 * trace[:-2] + 0.5 * trace[1:-1] + 0.25 * trace[2:]
     high, low = _window_range(np.where(valid, trace, np.nan), grid.size)
-    above = np.repeat(0.65 * high + 0.35 * low, grid.size)
-    below = np.repeat(0.35 * high + 0.65 * low, grid.size)
+    above = np.repeat(UPSTROKE * high + (1 - UPSTROKE) * low, grid.size)
+    below = np.repeat((1 - UPSTROKE) * high + UPSTROKE * low, grid.size)
     with np.errstate(invalid="ignore"):
         up, down = valid & (trace > above), valid & (trace < below)
     outside = np.flatnonzero(up | down)
@@ -191,21 +242,22 @@ def _find_beats(grid: _Grid, valid, powered) -> tuple[Beats, np.ndarray]:
     interval = np.diff(time)
     spoiled = np.concatenate([[0], np.cumsum(~valid)])
     whole = spoiled[onset[1:]] == spoiled[onset[:-1]]
-    whole &= (interval > 0.25) & (interval < 2.5)
+    whole &= (interval > INTERVALS[0]) & (interval < INTERVALS[1])
     block = grid.block[onset[:-1]]
     usual = _block_median(interval, whole, block, grid.blocks)[block]
+    doubled, missed = (share * usual for share in USUAL_INTERVALS)
     with np.errstate(invalid="ignore"):
-        whole &= (interval > 0.5 * usual) & (interval < 1.75 * usual)  # no beat missed or doubled
+        whole &= (interval > doubled) & (interval < missed)
     count = np.bincount(block, whole, grid.blocks)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = 60 * count / np.bincount(block, np.where(whole, interval, 0.0), grid.blocks)
     enough = count >= FEWEST_BEATS
     whole &= enough[block]
-    beats = Beats(onset, time, whole, block, grid.block, grid.rate)
+    beats = _Beats(onset, time, whole, block, grid.block, grid.rate)
     return beats, np.where(enough, rate, np.nan)
 
 
-def _extremes(grid: _Grid, beats: Beats):
+def _extremes(grid: _Grid, beats: _Beats):
     """Medians over beats of the largest and the smallest pressure.
 
     Noise lifts a maximum about as much as sampling at 25 Hz misses it; what remains is
@@ -242,3 +294,150 @@ def _plausible(signals: np.ndarray) -> np.ndarray:
     low, high = np.array([signal.hard for signal in SIGNALS]).T
     with np.errstate(invalid="ignore"):
         return np.where((signals >= low) & (signals <= high), signals, np.nan)
+
+
+def _read_ventricle(
+    beats: _Beats,
+    channels: Float[np.ndarray, "2 samples"],
+    valid: Bool[np.ndarray, " samples"],
+    level: Int[np.ndarray, " blocks"],
+    pulse: Float[np.ndarray, " blocks"],
+    profile: PumpProfile,
+) -> _Ventricle:
+    """What placement pressure (mmHg) and current (mA) say about the ventricle.
+
+    The elastance is a surrogate: the console knows no volume, so the peak pressure is divided
+    by a usual end-systolic one. It follows contractility, not the size of the heart.
+    """
+    placement, current = channels
+    block, blocks = beats.sample_block, len(level)
+    speed = np.where(level > 0, profile.speed[level - LOWEST] / profile.reference_speed, np.nan)
+    idle, slope = profile.idle_current[level - LOWEST], profile.current_per_flow * speed
+    shutoff = profile.shutoff_head[level - LOWEST]
+    flow = np.where(valid, (current - idle[block]) / slope[block], 0.0)
+
+    folded, folded_flow = _fold(beats, valid, (placement, flow), blocks)
+    gain = _calibrate(folded_flow, speed, shutoff, pulse, profile)
+    inner = placement - _head(flow / gain[block], speed[block], shutoff[block], profile)
+    head = _head(folded_flow / gain[:, None], speed[:, None], shutoff[:, None], profile)
+    beat = folded - head
+    slopes = np.gradient(beat, BIN, axis=1)
+    slopes[:, 1:-1] = (slopes[:, :-2] + 2 * slopes[:, 1:-1] + slopes[:, 2:]) / 4
+
+    count = np.bincount(block, valid, blocks)
+
+    def mean(values):
+        with np.errstate(invalid="ignore"):
+            return np.bincount(block, np.where(valid, values, 0.0), blocks) / count
+
+    return _Ventricle(
+        flow=mean(flow),
+        lvp=mean(inner),
+        lvedp=_end_diastole(beat, slopes),
+        tau=_relaxation(beat, slopes),
+        ese=beat.max(axis=1) / SYSTOLIC_VOLUME,
+    )
+
+
+def _fold(beats: _Beats, valid, channels, blocks: int):
+    """Mean of each channel against time from the upstroke, (blocks, BEFORE + AFTER) bins."""
+    width = BEFORE + AFTER
+    counts, totals = np.zeros(blocks * width), [np.zeros(blocks * width) for _ in channels]
+    samples = (
+        np.arange(beats.onset[0], beats.onset[-1]) if len(beats.onset) > 1 else np.zeros(0, int)
+    )
+    beat = np.repeat(np.arange(len(beats.whole)), np.diff(beats.onset))
+    use = beats.whole[beat] & valid[samples]
+    samples, beat = samples[use], beat[use]
+    for shift in (0, 1):  # time since this beat's upstroke, then time to the next one's
+        place = (samples / beats.rate - beats.time[beat + shift]) / BIN + BEFORE
+        place = np.floor(place).astype(int)
+        inside = (place >= 0) & (place < BEFORE) if shift else (place >= BEFORE) & (place < width)
+        index = beats.block[beat[inside]] * width + place[inside]
+        counts += np.bincount(index, minlength=blocks * width)
+        for total, channel in zip(totals, channels, strict=True):
+            total += np.bincount(index, channel[samples[inside]], blocks * width)
+    with np.errstate(invalid="ignore"):
+        return [_bridge_bins((total / counts).reshape(blocks, width)) for total in totals]
+
+
+def _bridge_bins(folded: np.ndarray) -> np.ndarray:
+    """Fill empty bins, as a paced rhythm in step with the samples leaves them."""
+    bins = np.arange(folded.shape[1])
+    for row in folded:
+        known = np.isfinite(row)
+        if not known.all() and known.sum() >= len(row) // 5:
+            row[:] = np.interp(bins, bins[known], row[known])
+    return folded
+
+
+def _calibrate(flow, speed, shutoff, pulse, profile: PumpProfile) -> np.ndarray:
+    """Flow of this pump as a share of its profile's, from beats that open the valve.
+
+    Blocks without ejection take the gain of the ejecting blocks around them.
+    """
+    systole = np.sort(flow[:, BEFORE : BEFORE + SYSTOLE], axis=1)[:, -PEAK_BINS:].mean(axis=1)
+    with np.errstate(invalid="ignore"):
+        gain = systole / _flow(-VALVE_SHARE * pulse, speed, shutoff, profile)
+        ejecting = (pulse > EJECTING) & (gain > GAINS[0]) & (gain < GAINS[1])
+    where = np.flatnonzero(ejecting)
+    if len(where) == 0:
+        return np.full(len(gain), USUAL_GAIN)
+    return np.interp(np.arange(len(gain)), where, gain[where])
+
+
+def _flow(head, speed, shutoff, profile: PumpProfile):
+    """`pump.pump_flow` below shut-off, over arrays of speeds and shut-off heads."""
+    linear, quadratic = profile.linear_loss * speed, profile.quadratic_loss
+    spare = shutoff - head
+    return (np.sqrt(linear**2 + 4 * quadratic * spare) - linear) / (2 * quadratic)
+
+
+def _head(flow, speed, shutoff, profile: PumpProfile):
+    """`pump.pump_head` over arrays of speeds and shut-off heads."""
+    losses = profile.linear_loss * speed * flow
+    bent = np.where(flow > 0, losses + profile.quadratic_loss * flow**2, losses / BACKFLOW)
+    return shutoff - bent
+
+
+def _end_diastole(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Pressure where the systolic rise begins: the last bins before it that hardly rise."""
+    bins = np.arange(beat.shape[1])
+    from_bin = BEFORE - RISE[0]
+    rising = slopes[:, from_bin : BEFORE + RISE[1]]
+    steepest = from_bin + rising.argmax(axis=1)
+    calm = (slopes < FOOT * rising.max(axis=1)[:, None]) & (bins < steepest[:, None])
+    foot = np.maximum(beat.shape[1] - 1 - calm[:, ::-1].argmax(axis=1), 1)
+    rows = np.arange(len(beat))
+    pressure = (beat[rows, foot] + beat[rows, foot - 1]) / 2
+    return np.where(calm.any(axis=1), pressure, np.nan)
+
+
+def _relaxation(beat: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Tau in ms: least squares of P = a + b exp(-t / tau), the asymptote a left free.
+
+    From the steepest fall to `RELAXED` above the lowest pressure; forcing a = 0 would bias tau.
+    A heart too weak for a fall of `SHALLOW` has no tau here.
+    """
+    from_bin = BEFORE + FALL[0]
+    first = from_bin + slopes[:, from_bin : BEFORE + FALL[1]].argmin(axis=1)
+    bins = np.arange(FALL_BINS)
+    fall = beat[np.arange(len(beat))[:, None], np.minimum(first[:, None] + bins, beat.shape[1] - 1)]
+    ended = fall < fall.min(axis=1)[:, None] + RELAXED
+    use = (bins < ended.argmax(axis=1)[:, None]).astype(float)
+    count = np.maximum(use.sum(axis=1), 1)
+
+    def centered(x):
+        return use * (x - (use * x).sum(axis=1)[:, None] / count[:, None])
+
+    pressure = centered(fall)
+    errors = []
+    for tau in TAUS:
+        decay = centered(np.exp(-bins * BIN / tau)[None])
+        scale = (decay * pressure).sum(axis=1) / np.maximum((decay**2).sum(axis=1), 1e-9)
+        errors.append(((pressure - scale[:, None] * decay) ** 2).sum(axis=1))
+    best = np.argmin(errors, axis=0)
+    found = (best > 0) & (best < len(TAUS) - 1) & (count >= 4)
+    with np.errstate(invalid="ignore"):
+        found &= fall[:, 0] - fall.min(axis=1) > SHALLOW
+    return np.where(found & np.isfinite(fall).all(axis=1), 1000 * TAUS[best], np.nan)

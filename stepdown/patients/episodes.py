@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Cohort, Episodes, Policy
-from stepdown.patients.bedside import Patient, play_hour, tick, tick_keys
+from stepdown.patients.bedside import Patient, play_hour, tick, tick_keys, to_state
 from stepdown.patients.cohort import GROUP, Latents, in_groups
 from stepdown.patients.population import World
 from stepdown.signals import HORIZON, LOWEST
@@ -103,11 +103,10 @@ def _play(starts: Starts, decider, world: World, hours: int) -> Episodes:
                     lambda p, k: tick(p, world, key=k), patient, live_keys
                 )
                 level = jnp.floor(jnp.mean(levels * 1.0) + 0.5).astype(int)
+                state = to_state(signals, level)
             else:
                 level = decider(patient, state, jr.fold_in(jr.fold_in(key, now), 1))
-                patient, signals = play_hour(patient, level, world, keys=live_keys)
-            in_force = jnp.full((per_hour, 1), level, signals.dtype)
-            state = jnp.concatenate([signals, in_force], axis=1)
+                patient, state = play_hour(patient, level, world, keys=live_keys)
             return (patient, state), (state, level, patient.course.alive > 0)
 
         nows = first + per_hour * jnp.arange(hours)

@@ -18,6 +18,27 @@ STEPS_PER_BEAT = 96  # about 7 ms; MAP within 0.12 mmHg of a 20 times finer step
 IMPLICIT = 0.5  # share of the coming volume change that a flow already feels
 LITERS_PER_MINUTE = 60.0 / 1000.0  # in one mL/s
 
+# activation: systole shortens with the rate (docs/cohort.md); the numbers are set so that a
+# published heart comes out with its mean LV pressure (Korakianitis and Shi; tests)
+PEAK_TIME = 0.29  # of the elastance, times the square root of the period, s
+TURN = 1.15  # of the time to the peak: there the raised cosine gives way to relaxation
+LONGEST_TAU = 0.27  # of the time left in the beat: by its end the ventricle is relaxed
+
+# suction (judgment): a ventricle near its dead volume gives the pump no more
+SUCTION_STRETCH, SUCTION_WIDTH = 8.0, 4.0  # mL above the dead volume
+
+CURVE_LIMITS = (-6.0, 4.0)  # of the exponent of the diastolic curve: guards the exponential
+
+# where the blood is before it settles, as shares of the stressed volume
+START_SHARES = {
+    "lv": 0.14,
+    "arteries": 0.045,
+    "veins": 0.54,
+    "rv": 0.12,
+    "pulmonary_arteries": 0.065,
+    "pulmonary_veins": 0.09,
+}
+
 
 class Circulation(eqx.Module):
     """What a heart and its vessels are like at one moment."""
@@ -35,16 +56,17 @@ class Circulation(eqx.Module):
     pulmonary_resistance: Float[Array, ""]
     blood_volume: Float[Array, ""]  # mL, stressed
     pump_gain: Float[Array, ""]  # share of the profile's flow that this pump delivers
-    rv_dead_volume: Float[Array, ""] | float = 10.0
-    rv_stiffness: Float[Array, ""] | float = 0.35
-    rv_curvature: Float[Array, ""] | float = 0.023
-    venous_compliance: Float[Array, ""] | float = 70.0
-    pulmonary_artery_compliance: Float[Array, ""] | float = 6.0
-    pulmonary_vein_compliance: Float[Array, ""] | float = 10.0
-    aortic_valve: Float[Array, ""] | float = 0.010
+    # the same in all patients: usual values of lumped models of the circulation, judgment
+    rv_dead_volume: Float[Array, ""] | float = 10.0  # mL
+    rv_stiffness: Float[Array, ""] | float = 0.35  # mmHg
+    rv_curvature: Float[Array, ""] | float = 0.023  # 1/mL
+    venous_compliance: Float[Array, ""] | float = 70.0  # mL/mmHg
+    pulmonary_artery_compliance: Float[Array, ""] | float = 6.0  # mL/mmHg
+    pulmonary_vein_compliance: Float[Array, ""] | float = 10.0  # mL/mmHg
+    aortic_valve: Float[Array, ""] | float = 0.010  # mmHg s/mL, as all valves
     mitral_valve: Float[Array, ""] | float = 0.012
     tricuspid_valve: Float[Array, ""] | float = 0.040  # with the venous return's own
-    pulmonary_valve: Float[Array, ""] | float = 0.020
+    pulmonary_valve: Float[Array, ""] | float = 0.020  # with the pulmonary root's own
 
 
 class Volumes(eqx.Module):
@@ -95,15 +117,7 @@ class Beat(eqx.Module):
 
 def start_volumes(blood_volume: Float[Array, ""]) -> Volumes:
     """A plausible distribution to settle from; sums to the stressed volume."""
-    share = {
-        "lv": 0.14,
-        "arteries": 0.045,
-        "veins": 0.54,
-        "rv": 0.12,
-        "pulmonary_arteries": 0.065,
-        "pulmonary_veins": 0.09,
-    }
-    parts = {name: blood_volume * part for name, part in share.items()}
+    parts = {name: blood_volume * share for name, share in START_SHARES.items()}
     return Volumes(**parts, root_inflow=jnp.zeros_like(blood_volume))
 
 
@@ -112,12 +126,12 @@ def activation(
 ) -> Float[Array, " n"]:
     """Elastance between 0 and 1: a raised cosine to the peak, then exponential relaxation.
 
-    The peak comes at 0.29 sqrt(period), the usual shortening of systole with rate. The
-    relaxation is capped so that the ventricle is relaxed when the next beat begins.
+    The peak comes with the square root of the period, the usual shortening of systole with rate.
+    The relaxation is capped so that the ventricle is relaxed when the next beat begins.
     """
-    peak = 0.29 * jnp.sqrt(period)
-    turn = 1.15 * peak
-    tau = jnp.minimum(relaxation, 0.27 * (period - turn))
+    peak = PEAK_TIME * jnp.sqrt(period)
+    turn = TURN * peak
+    tau = jnp.minimum(relaxation, LONGEST_TAU * (period - turn))
     seconds = phase * period
     rise = 0.5 * (1.0 - jnp.cos(jnp.pi * jnp.minimum(seconds, turn) / peak))
     return rise * jnp.exp(-jnp.maximum(seconds - turn, 0.0) / tau)
@@ -180,9 +194,8 @@ def step(
     c = circulation
     dt = c.period / steps
     soft = IMPLICIT * dt
-    lv, lv_slope = _ventricle(
-        volumes.lv - c.lv_dead_volume, active, c.lv_elastance, c.lv_stiffness, c.lv_curvature
-    )
+    stretch = volumes.lv - c.lv_dead_volume
+    lv, lv_slope = _ventricle(stretch, active, c.lv_elastance, c.lv_stiffness, c.lv_curvature)
     rv, rv_slope = _ventricle(
         volumes.rv - c.rv_dead_volume, active, c.rv_elastance, c.rv_stiffness, c.rv_curvature
     )
@@ -193,7 +206,8 @@ def step(
     root = arterial + c.root_resistance * volumes.root_inflow
 
     wanted = pump_flow(profile, level, root - lv) * c.pump_gain
-    pump = wanted * jax.nn.sigmoid((volumes.lv - c.lv_dead_volume - 8.0) / 4.0) / LITERS_PER_MINUTE
+    filled = jax.nn.sigmoid((stretch - SUCTION_STRETCH) / SUCTION_WIDTH)
+    pump = wanted * filled / LITERS_PER_MINUTE
 
     def through(gap, resistance, up, down):
         return gap / (resistance + soft * (up + down))
@@ -234,7 +248,7 @@ def step(
 
 def _ventricle(stretch, active, elastance, stiffness, curvature):
     """Pressure and its slope with volume, between the systolic and the diastolic line."""
-    curve = jnp.exp(jnp.clip(curvature * stretch, -6.0, 4.0))
+    curve = jnp.exp(jnp.clip(curvature * stretch, *CURVE_LIMITS))
     pressure = active * elastance * stretch + (1 - active) * stiffness * (curve - 1)
     slope = active * elastance + (1 - active) * stiffness * curvature * curve
     return pressure, slope

@@ -3,6 +3,9 @@
 Numbers are medians (or means) and spreads over patients; `_spread` of a quantity that cannot
 be negative is the sd of its logarithm. They are array leaves, so presets and sensitivity
 sweeps share one compiled program. Sources and the calibration: docs/cohort.md.
+
+All chance in compiled code comes as `Luck`: the random numbers of one moment, drawn at once and
+handed out. A key per little draw would be the usual way, but each costs half a second to compile.
 """
 
 import dataclasses
@@ -11,15 +14,38 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from stepdown.patients.luck import Luck
 from stepdown.patients.pump import PumpProfile
 
 PresetName = Literal["guarded", "benign", "hidden"]
 Number = float | Float[Array, ""]
 
 TRAITS_LUCK = (8, 23)  # uniforms, normals
+
+# What all populations share. Judgment, chosen for published time scales (docs/cohort.md); limits
+# keep a rare draw within what a patient on support can be. A pair `X, X_RANGE` is the least and
+# what a uniform draw adds to it.
+ELASTANCE_LIMITS = (0.6, 3.0)  # mmHg/mL
+DEAD_VOLUME_LIMITS = (10.0, 110.0)  # mL
+CURVATURE_LIMITS = (0.012, 0.032)  # 1/mL
+ROOT_RESISTANCE_LIMITS = (0.03, 0.14)  # mmHg s/mL
+BLOOD_VOLUME_LIMITS = (650.0, 1900.0)  # mL
+RATE_LIMITS = (46.0, 135.0)  # /min
+PUMP_GAIN_LIMITS = (0.7, 1.2)  # share of the profile's flow
+RECOVERY_START_LIMITS = (0.04, 0.85)  # share
+NONRECOVERER_PACE = 0.15  # of the recovery rate that a nonrecoverer has
+RELAPSE_SPREAD = 0.4  # sd of the logarithm of the relapse rate
+VASOPLEGIA_DEPTH, VASOPLEGIA_DEPTH_RANGE = 0.12, 0.30  # share of the resistance that is lost
+VASOPLEGIA_LATEST = 30.0  # h; it comes at any time before
+VASOPLEGIA_HOURS, VASOPLEGIA_HOURS_RANGE = 10.0, 30.0
+REFLEX_RATE, REFLEX_RATE_RANGE = 0.1, 0.4  # /min per mmHg; healthy is 1, blunted by shock
+REFLEX_RESISTANCE, REFLEX_RESISTANCE_RANGE = 0.002, 0.006  # share per mmHg
+REFLEX_SET, REFLEX_SET_SD = 75.0, 5.0  # mmHg
+CURRENT_BIAS_SD = 6.0  # mA over pumps
+STAY_SPREAD = 0.4  # sd of the logarithm of the administrative stay
 
 
 class Population(eqx.Module):
@@ -40,11 +66,11 @@ class Population(eqx.Module):
     resistance_spread: Number = 0.179
     compliance: Number = 0.78  # mL/mmHg
     compliance_spread: Number = 0.323
-    root_resistance: Number = 0.0642
+    root_resistance: Number = 0.0642  # mmHg s/mL
     root_resistance_spread: Number = 0.012
-    pulmonary_resistance: Number = 0.08
+    pulmonary_resistance: Number = 0.08  # mmHg s/mL
     pulmonary_resistance_spread: Number = 0.25
-    rv_elastance: Number = 0.65
+    rv_elastance: Number = 0.65  # mmHg/mL
     rv_elastance_spread: Number = 0.20
     blood_volume: Number = 1148.0  # mL, stressed
     blood_volume_spread: Number = 130.0
@@ -52,13 +78,13 @@ class Population(eqx.Module):
     rate: Number = 82.2  # /min
     rate_spread: Number = 13.9
     rate_wander: Number = 4.0  # sd of the slow wandering
-    fibrillation_prone: Number = 0.30
+    fibrillation_prone: Number = 0.30  # share of patients
     fibrillation_rise: Number = 24.0  # /min
     # pump
-    pump_gain: Number = 0.973
+    pump_gain: Number = 0.973  # share of the profile's flow
     pump_gain_spread: Number = 0.03
     # recovery
-    recovery_start: Number = 0.487
+    recovery_start: Number = 0.487  # share
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
@@ -69,15 +95,15 @@ class Population(eqx.Module):
     ischemic_loss: Number = 0.65  # share of contractility lost in full ischemia
     ischemia_center: Number = 28.0  # mmHg of coronary perfusion pressure
     ischemia_center_spread: Number = 5.15
-    ischemia_width: Number = 4.14
+    ischemia_width: Number = 4.14  # mmHg, of the logistic around the center
     # vessels over hours, hidden drugs
     vasoplegic: Number = 0.40  # share of patients
-    resistance_wander: Number = 0.0965
-    resistance_hours: Number = 5.0
-    pressor_effect: Number = 0.45
+    resistance_wander: Number = 0.0965  # sd of the logarithm of the slow wandering
+    resistance_hours: Number = 5.0  # its time constant
+    pressor_effect: Number = 0.45  # share that the full dose adds to the resistance
     pressor_target: Number = 71.0  # mmHg
     pressor_target_spread: Number = 4.0
-    inotrope_effect: Number = 0.30
+    inotrope_effect: Number = 0.30  # share that the full dose adds to contractility
     # what the console reports
     pressure_offset: Number = 7.61  # mmHg, sd over patients, shared by all pressures
     pressure_offset_mean: Number = -0.7
@@ -89,10 +115,10 @@ class Population(eqx.Module):
     lv_offset: Number = 9.1  # mmHg, sd over patients, of the LV pressure estimate
     lv_offset_mean: Number = 4.3
     lvedp_offset: Number = -6.63  # mmHg, of the end-diastolic estimate beside the mean's
-    lv_drift: Number = 7.76
-    lvedp_drift: Number = 8.36
-    elastance_bias: Number = 0.19
-    elastance_scale: Number = 0.96
+    lv_drift: Number = 7.76  # mmHg, sd of the slow wandering of the LV pressure estimate
+    lvedp_drift: Number = 8.36  # mmHg, of the end-diastolic estimate beside it
+    elastance_bias: Number = 0.19  # sd over patients of the logarithm
+    elastance_scale: Number = 0.96  # of the estimate, as a share of the largest P/V
     # practice
     caution: Number = -3.8  # shifts every clinician's thresholds, mmHg
     restlessness: Number = 0.54  # scales unprompted changes
@@ -169,6 +195,37 @@ PRESETS: dict[str, dict[str, float]] = {
 }
 
 
+class Luck(eqx.Module):
+    """What chance brings to one function: uniform and standard normal numbers."""
+
+    uniform: Float[Array, " uniforms"]
+    normal: Float[Array, " normals"]
+
+
+def draw_luck(*sizes: tuple[int, int], key: PRNGKeyArray) -> tuple[Luck, ...]:
+    """One `Luck` for each pair of counts (uniforms, normals), from a single key."""
+    numbers = jr.uniform(key, (sum(map(sum, sizes)),))
+    inside = jnp.clip(2.0 * numbers - 1.0, -1.0 + 1e-6, 1.0 - 1e-6)  # within 4.9 sd
+    normals = jnp.sqrt(2.0) * jax.lax.erf_inv(inside)
+    lucks, first = [], 0
+    for uniform, normal in sizes:
+        middle, last = first + uniform, first + uniform + normal
+        lucks.append(Luck(numbers[first:middle], normals[middle:last]))
+        first = last
+    return tuple(lucks)
+
+
+def pick(uniform: Float[Array, ""], values: Array, shares: Float[Array, " n"]) -> Array:
+    """One of `values` with the probabilities `shares`."""
+    passed = jnp.sum(uniform > jnp.cumsum(shares))
+    return values[jnp.minimum(passed, len(shares) - 1)]
+
+
+def host_generator(key: PRNGKeyArray) -> np.random.Generator:
+    """NumPy's generator, for what comes in any number and needs no compiled program."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+
+
 def draw_traits(population: Population, luck: Luck) -> Traits:
     """One patient out of the population."""
     p, u, z = population, luck.uniform, luck.normal
@@ -178,35 +235,40 @@ def draw_traits(population: Population, luck: Luck) -> Traits:
 
     recoverer = (u[0] > p.nonrecoverers).astype(float)
     recovering = around(p.recovery_rate, p.recovery_rate_spread, 13)
+    depth = VASOPLEGIA_DEPTH + VASOPLEGIA_DEPTH_RANGE * u[3]
     return Traits(
-        elastance=jnp.clip(around(p.elastance, p.elastance_spread, 0), 0.6, 3.0),
-        dead_volume=jnp.clip(p.dead_volume + p.dead_volume_spread * z[1], 10.0, 110.0),
+        elastance=jnp.clip(around(p.elastance, p.elastance_spread, 0), *ELASTANCE_LIMITS),
+        dead_volume=jnp.clip(p.dead_volume + p.dead_volume_spread * z[1], *DEAD_VOLUME_LIMITS),
         stiffness=around(p.stiffness, p.stiffness_spread, 2),
-        curvature=jnp.clip(p.curvature + p.curvature_spread * z[3], 0.012, 0.032),
+        curvature=jnp.clip(p.curvature + p.curvature_spread * z[3], *CURVATURE_LIMITS),
         resistance=around(p.resistance, p.resistance_spread, 4),
         compliance=around(p.compliance, p.compliance_spread, 5),
-        root_resistance=jnp.clip(p.root_resistance + p.root_resistance_spread * z[6], 0.03, 0.14),
+        root_resistance=jnp.clip(
+            p.root_resistance + p.root_resistance_spread * z[6], *ROOT_RESISTANCE_LIMITS
+        ),
         pulmonary_resistance=around(p.pulmonary_resistance, p.pulmonary_resistance_spread, 7),
         rv_elastance=around(p.rv_elastance, p.rv_elastance_spread, 8),
-        blood_volume=jnp.clip(p.blood_volume + p.blood_volume_spread * z[9], 650.0, 1900.0),
-        rate=jnp.clip(p.rate + p.rate_spread * z[10], 46.0, 135.0),
+        blood_volume=jnp.clip(p.blood_volume + p.blood_volume_spread * z[9], *BLOOD_VOLUME_LIMITS),
+        rate=jnp.clip(p.rate + p.rate_spread * z[10], *RATE_LIMITS),
         fibrillation_prone=(u[1] < p.fibrillation_prone).astype(float),
-        pump_gain=jnp.clip(p.pump_gain + p.pump_gain_spread * z[11], 0.7, 1.2),
-        recovery_start=jnp.clip(p.recovery_start + p.recovery_start_spread * z[12], 0.04, 0.85),
-        recovery_rate=jnp.where(recoverer > 0, recovering, 0.15 * recovering),
+        pump_gain=jnp.clip(p.pump_gain + p.pump_gain_spread * z[11], *PUMP_GAIN_LIMITS),
+        recovery_start=jnp.clip(
+            p.recovery_start + p.recovery_start_spread * z[12], *RECOVERY_START_LIMITS
+        ),
+        recovery_rate=jnp.where(recoverer > 0, recovering, NONRECOVERER_PACE * recovering),
         recoverer=recoverer,
-        relapse_rate=around(p.relapse_rate, 0.4, 14),
+        relapse_rate=around(p.relapse_rate, RELAPSE_SPREAD, 14),
         ischemia_center=p.ischemia_center + p.ischemia_center_spread * z[15],
-        vasoplegia_depth=jnp.where(u[2] < p.vasoplegic, 0.12 + 0.30 * u[3], 0.0),
-        vasoplegia_start=30.0 * u[4],
-        vasoplegia_hours=10.0 + 30.0 * u[5],
+        vasoplegia_depth=jnp.where(u[2] < p.vasoplegic, depth, 0.0),
+        vasoplegia_start=VASOPLEGIA_LATEST * u[4],
+        vasoplegia_hours=VASOPLEGIA_HOURS + VASOPLEGIA_HOURS_RANGE * u[5],
         pressor_target=p.pressor_target + p.pressor_target_spread * z[16],
-        reflex_rate=0.1 + 0.4 * u[6],
-        reflex_resistance=0.002 + 0.006 * u[7],
-        reflex_set=75.0 + 5.0 * z[17],
+        reflex_rate=REFLEX_RATE + REFLEX_RATE_RANGE * u[6],
+        reflex_resistance=REFLEX_RESISTANCE + REFLEX_RESISTANCE_RANGE * u[7],
+        reflex_set=REFLEX_SET + REFLEX_SET_SD * z[17],
         pressure_offset=p.pressure_offset_mean + p.pressure_offset * z[18],
         lv_offset=p.lv_offset_mean + p.lv_offset * z[19],
         elastance_bias=jnp.exp(p.elastance_bias * z[20]) * p.elastance_scale,
-        current_bias=6.0 * z[21],
-        stay_hours=around(p.stay_hours, 0.4, 22),
+        current_bias=CURRENT_BIAS_SD * z[21],
+        stay_hours=around(p.stay_hours, STAY_SPREAD, 22),
     )

@@ -110,11 +110,3 @@ def motor_current(
     """Current in mA at a flow in L/min."""
     slope = profile.current_per_flow * relative_speed(profile, level)
     return profile.idle_current[level - LOWEST] + slope * flow
-
-
-def flow_from_current(
-    profile: PumpProfile, level: Int[Array, ""], current: Float[Array, ""]
-) -> Float[Array, ""]:
-    """Flow in L/min that explains a current in mA: `motor_current` inverted."""
-    slope = profile.current_per_flow * relative_speed(profile, level)
-    return (current - profile.idle_current[level - LOWEST]) / slope

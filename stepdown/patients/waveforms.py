@@ -7,7 +7,7 @@ early on the same beats as its neighbor, so lanes join without a seam. Tick k co
 from k to k + 1 ticks under level[k]; the course that it leaves describes its end.
 
 The transducer's offset and the bias of the estimated ventricular pressure (`course.observe`)
-belong to a console's own readings and are left out; `sensors.py` adds the noise of a waveform.
+belong to a console's own readings and are left out; `recording.py` adds the noise of a waveform.
 """
 
 from dataclasses import dataclass, field
@@ -24,13 +24,17 @@ from stepdown.patients.bedside import Patient, World, tick, tick_keys
 from stepdown.patients.cohort import Latents, in_groups
 from stepdown.patients.course import circulation_of, truth
 from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activation, step
-from stepdown.patients.sensors import Recording, SensorConfig, sense
+from stepdown.patients.population import host_generator
+from stepdown.patients.recording import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
 LANES = 72  # in one compiled call
 BEATS = 128  # of every lane in one compiled call
 HOURS = 24  # replayed in one compiled call
 LEAD = 40  # beats before a lane; by then its start is forgotten to 0.001 mmHg
+VARIABILITY_KEPT, VARIABILITY_NEW = 0.8, 0.6  # from beat to beat in sinus rhythm; judgment
+VARIABILITY_BEATS = 30  # after which nothing is kept
+INTERVAL_LIMITS = (-0.4, 0.6)  # share by which a beat may come early or late
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Waveform(eqx.Module):
     """One recorded stay, and the noise-free truth behind every block of it."""
 
     recording: Recording
-    artifact: Int8[np.ndarray, " samples"]  # sensors.ARTIFACTS
+    artifact: Int8[np.ndarray, " samples"]  # recording.ARTIFACTS
     level: Int[np.ndarray, " blocks"]  # P-level in force
     truth: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS, over the beats of the block
     minutes: float = eqx.field(static=True)  # of a block: one tick of the cohort
@@ -138,7 +142,7 @@ def _replay(courses, memories, first, patient: Patient, key, world: World):
 
 def _draw_beats(stay: Stay, world: World, config: WaveformConfig, *, key) -> _Beats:
     """Beats from `LEAD` before the stay to just past its end, with the hearts that beat them."""
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    rng = host_generator(key)
     tick_seconds = 3600 * world.dt
     knots = tick_seconds * np.arange(len(stay.level) + 1)
     grid = np.arange(-2.0 * LEAD, knots[-1] + 10.0)
@@ -146,11 +150,12 @@ def _draw_beats(stay: Stay, world: World, config: WaveformConfig, *, key) -> _Be
     count = np.concatenate([[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2)])  # beats due by then
     due = np.arange(int(1.1 * count[-1]))
     irregular = np.interp(np.interp(due, count, grid), knots, stay.fibrillating)
-    white = rng.standard_normal(len(due) + 29)
-    slow = np.convolve(white, 0.6 * 0.8 ** np.arange(30), mode="valid")  # AR(1), unit variance
+    white = rng.standard_normal(len(due) + VARIABILITY_BEATS - 1)
+    kernel = VARIABILITY_NEW * VARIABILITY_KEPT ** np.arange(VARIABILITY_BEATS)
+    slow = np.convolve(white, kernel, mode="valid")  # AR(1), unit variance
     sinus = config.interval_spread * (1 - irregular) * slow
     erratic = config.fibrillation_spread * irregular * white[: len(due)]
-    turn = np.cumsum(1 + np.clip(sinus + erratic, -0.4, 0.6))
+    turn = np.cumsum(1 + np.clip(sinus + erratic, *INTERVAL_LIMITS))
     onset = np.interp(turn[turn < count[-1]], count, grid)
     start = onset[:-1]
     heart = jax.tree.map(lambda x: np.interp(start, knots, x).astype(np.float32), stay.circulation)

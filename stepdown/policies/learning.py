@@ -193,7 +193,7 @@ class HalfDone(eqx.Module):
     """A training between two epochs, and the curves so far."""
 
     training: Any
-    curves: dict[str, np.ndarray | Array]  # (epochs, ...)
+    curves: Mapping[str, np.ndarray | Array]  # (epochs, ...)
 
 
 def run_loop(

@@ -1,10 +1,17 @@
 """Stays as transitions: what was seen for an hour, what was set, what came next (App. B).
 
-Windows are cut in `windows.py`; here they get their rewards, shaped and unshaped, from what was
-really measured. `add_noise` makes the noisy data set of the paper out of any transitions.
+`cut_stays` cuts an unbroken stretch of a stay into hours from its first sample on. Missing rows
+longer than ten minutes are a gap, and so is a pump at P0 or P1; no window reaches across. Up to
+ten minutes of an hour may be empty in a signal: models get the last value carried forward,
+clinical numbers look only at what was measured. A signal that a stay never measured stays an
+empty (NaN) column.
+
+`make_transitions` gives the windows their rewards, shaped and unshaped, from what was really
+measured. `add_noise` makes the noisy data set of the paper out of any transitions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +20,12 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import Cohort, Transitions
-from stepdown.patients.cohort import in_groups
+from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
 from stepdown.problem.scaling import Scaler
-from stepdown.problem.windows import HourLevel, batch_size, cut_stays
+from stepdown.signals import HIGHEST, LOWEST, REQUIRED, SIGNALS, STEPS
+
+HourLevel = Literal["mean", "mode"]
 
 
 @dataclass(frozen=True)
@@ -112,12 +121,7 @@ def add_noise(
     ends = hours.next_state + _noise(hours.next_state, scaler, config, k_end)
     after = state[np.minimum(np.arange(rows) + 1, rows - 1)]
     next_state = jnp.where(hours.last[:, None, None], ends, after)
-    return Transitions(
-        **{name: getattr(hours, name) for name in _KEPT}, state=state, next_state=next_state
-    )
-
-
-_KEPT = ("level", "reward", "unshaped", "last", "changed", "filled", "patient", "role")
+    return replace(hours, state=state, next_state=next_state)
 
 
 def require_order(hours: Transitions) -> None:
@@ -140,3 +144,172 @@ def _noise(states, scaler: Scaler, config: NoiseConfig, key):
     size = jnp.concatenate([config.sd * scaler.sd, jnp.zeros(1)])
     noise = jr.normal(k_size, states.shape) * size[None, None, :]
     return jnp.where(hit, noise, 0.0)
+
+
+class Windows(NamedTuple):
+    """Two hours in a row, many times; arrays of the host, patient by patient in order of time."""
+
+    state: np.ndarray  # (n, steps, 13), carried forward: for models
+    measured: np.ndarray  # the same with empty samples left empty: for clinical numbers
+    level: np.ndarray  # (n,) of the coming hour
+    next_state: np.ndarray
+    next_measured: np.ndarray
+    last: np.ndarray  # (n,) no window follows in this stretch
+    changed: np.ndarray  # (n,) the level changed inside the coming hour
+    patient: np.ndarray  # (n,) row of the cohort
+
+
+def cut_stays(
+    cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0, window: float = 60.0
+) -> Windows:
+    """Every two whole hours in a row; `stride` is the time between two windows, min.
+
+    `window` replaces the hour by another length, min, for the twin's alternative settings.
+    """
+    check_cohort(cohort)
+    every = _samples(stride, "stride", cohort)
+    width = _samples(window, "window", cohort)
+    if width < STEPS:
+        raise ValueError(
+            f"window: expected at least {STEPS} samples, got {width}. Sample more often."
+        )
+    measured, carried, levels, ends = _fill(cohort, width)
+    fits = _whole_hours(measured, carried, ends, width)
+    row, start = _rows(fits, ends, width, every)
+    if len(row) == 0:
+        raise ValueError(
+            "expected stays with two whole hours in a row, got none. "
+            "Record longer stays or look for gaps."
+        )
+    here = start[:, None] + np.arange(width)
+    before, coming = levels[row[:, None], here], levels[row[:, None], here + width]
+    in_force, chosen = _level(before, level), _level(coming, level)
+    follows = np.pad(fits, ((0, 0), (0, 2 * width)))[row, start + 2 * width]
+    return Windows(
+        state=_with_level(carried[row[:, None], here], in_force),
+        measured=_with_level(measured[row[:, None], here], in_force),
+        level=chosen,
+        next_state=_with_level(carried[row[:, None], here + width], chosen),
+        next_measured=_with_level(measured[row[:, None], here + width], chosen),
+        last=~follows,
+        changed=(coming != coming[:, :1]).any(1),
+        patient=row.astype(np.int32),
+    )
+
+
+def _samples(minutes: float, name: str, cohort: Cohort) -> int:
+    """How many samples a time holds."""
+    number = round(minutes / cohort.minutes)
+    if number < 1 or abs(number * cohort.minutes - minutes) > 1e-6:
+        raise ValueError(
+            f"{name}: expected a multiple of the {cohort.minutes:g} min between two samples, "
+            f"got {minutes:g} min. Choose another {name}."
+        )
+    return number
+
+
+def check_cohort(cohort: Cohort) -> int:
+    """Samples per hour of a cohort in physical units; anything else is refused in words."""
+    per_hour = round(60 / cohort.minutes)
+    if per_hour < STEPS or abs(per_hour * cohort.minutes - 60) > 1e-6:
+        raise ValueError(
+            f"expected samples every 10 min or a fraction of it, got every {cohort.minutes:g} min. "
+            "Resample the recording."
+        )
+    seen, level = np.asarray(cohort.seen), np.asarray(cohort.level)
+    wrong = level[seen & ((level < 0) | (level > HIGHEST))]
+    if wrong.size:
+        raise ValueError(
+            f"expected levels P0 to P{HIGHEST}, got {wrong[0]}. Correct the level column."
+        )
+    check_units(np.asarray(cohort.signals)[seen])
+    return per_hour
+
+
+def check_units(signals: np.ndarray) -> None:
+    """Refuse infinite values and z-scores: the bulk of each signal must be plausible in its unit.
+
+    `signals` ends in the twelve columns; empty (NaN) samples are no matter here.
+    """
+    for index, signal in enumerate(SIGNALS):
+        values = signals[..., index]
+        known = values[~np.isnan(values)]
+        if np.isinf(known).any():
+            raise ValueError(f"expected finite {signal.name}, got infinity. Leave it empty (NaN).")
+        low, high = signal.soft
+        if known.size and not low <= np.median(known) <= high:
+            raise ValueError(
+                f"expected {signal.name} in {signal.unit}, mostly {low:g} to {high:g}, got a "
+                f"median of {np.median(known):g}. Pass physical units, not normalized values."
+            )
+        if index in REQUIRED and signals.size and not known.size:
+            raise ValueError(f"expected {signal.name}, got none. It cannot be done without.")
+
+
+def _fill(cohort: Cohort, width: int):
+    """The signals as measured and carried forward, the level, and where windows must end."""
+    longest = width // STEPS  # ten minutes of an hour
+    short = max(2 * width - cohort.seen.shape[1], 0)  # so that even a short stay can be asked
+    seen = np.pad(np.asarray(cohort.seen), ((0, 0), (0, short)))
+    level = np.pad(np.asarray(cohort.level), ((0, 0), (0, short)))
+    signals = np.pad(np.asarray(cohort.signals), ((0, 0), (0, short), (0, 0)))
+    on = seen & (level >= LOWEST)  # what is seen while the pump is off is no part of a stretch
+    measured = np.where(on[..., None], signals, np.nan)
+    carried = _carry(measured, ~np.isnan(measured), longest)
+    level = _carry(np.where(seen, level, -1)[..., None], seen[..., None], longest)[..., 0]
+    ends = (level < LOWEST) | _long_gaps(seen, longest)
+    return measured, carried, level, ends
+
+
+def _carry(values: np.ndarray, known: np.ndarray, longest: int) -> np.ndarray:
+    """Repeat the last known value for at most `longest` samples."""
+    step = np.arange(values.shape[1])[None, :, None]
+    latest = np.maximum.accumulate(np.where(known, step, -1), axis=1)
+    found = np.take_along_axis(values, np.maximum(latest, 0), axis=1)
+    return np.where((latest >= 0) & (step - latest <= longest), found, values)
+
+
+def _long_gaps(seen: np.ndarray, longest: int) -> np.ndarray:
+    """Unseen samples in runs of more than `longest`, or at the edges of a stay."""
+    step = np.arange(seen.shape[1])[None]
+    before = np.maximum.accumulate(np.where(seen, step, -np.inf), axis=1)
+    after = np.minimum.accumulate(np.where(seen, step, np.inf)[:, ::-1], axis=1)[:, ::-1]
+    return ~seen & (after - before > longest + 1)
+
+
+def _whole_hours(measured, carried, ends, width: int) -> np.ndarray:
+    """Whether an hour may begin at each sample (patients, steps - width + 1)."""
+    never = np.isnan(measured).all(1)  # (patients, 12): the stay lacks the signal
+    never[:, list(REQUIRED)] = False
+    empty = np.isnan(measured) & ~never[:, None]
+    unknown = (np.isnan(carried) & ~never[:, None]).any(-1) | ends
+    few = _window_sums(empty, width) <= width // STEPS
+    return few.all(-1) & (_window_sums(unknown, width) == 0)
+
+
+def _window_sums(flags: np.ndarray, width: int) -> np.ndarray:
+    """How many flags are set in the `width` samples from each sample on."""
+    sums = np.cumsum(flags, axis=1, dtype=np.int32)
+    sums = np.concatenate([np.zeros_like(sums[:, :1]), sums], axis=1)
+    return sums[:, width:] - sums[:, :-width]
+
+
+def _rows(fits, ends, width: int, stride: int):
+    """Patient and first sample of every two hours in a row, on the grid of their stretch."""
+    step = np.arange(ends.shape[1])[None]
+    since = step - np.maximum.accumulate(np.where(ends, step, -1), axis=1) - 1
+    pairs = fits[:, :-width] & fits[:, width:]
+    return np.nonzero(pairs & (since[:, : pairs.shape[1]] % stride == 0))
+
+
+def _level(levels: np.ndarray, how: str) -> np.ndarray:
+    """One level per hour: the mean rounded to nearest (halves up), or the most frequent one."""
+    if how == "mean":
+        return np.floor(levels.mean(1) + 0.5).astype(np.int32)
+    counts = (levels[:, :, None] == np.arange(HIGHEST + 1)).sum(1)
+    return counts.argmax(1).astype(np.int32)  # of equals the lower
+
+
+def _with_level(signals: np.ndarray, level: np.ndarray) -> np.ndarray:
+    column = np.broadcast_to(level[:, None, None], (*signals.shape[:2], 1))
+    return np.concatenate([signals, column], axis=-1, dtype=np.float32)

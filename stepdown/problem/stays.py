@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepdown.handover import Cohort, Scores
-from stepdown.patients.cohort import in_groups
+from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import (
     PAPER,
     ClinicalConfig,
@@ -20,7 +20,7 @@ from stepdown.problem.clinical import (
     stable_by_limits,
     weaned,
 )
-from stepdown.problem.windows import HourLevel, batch_size, cut_stays
+from stepdown.problem.hours import HourLevel, cut_stays
 from stepdown.signals import LEVEL
 
 

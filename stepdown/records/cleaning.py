@@ -22,7 +22,7 @@ from stepdown.patients.pump import (
     PumpProfile,
     level_of_speed,
 )
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.readers import RecordingError
 from stepdown.records.stays import Samples
 from stepdown.signals import (

@@ -26,8 +26,7 @@ from stepdown.artifacts import (
 )
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents
-from stepdown.patients.faults import Fault
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Fault, Recording
 from stepdown.records.latents import arrays_to_latents, latents_to_arrays
 from stepdown.signals import HIGHEST, LOWEST, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS
 

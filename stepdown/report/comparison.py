@@ -12,19 +12,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import (
     Metric,
     Row,
     difference,
     estimate,
     noise_drop,
+    over_cohorts,
     resample,
     room_share,
     summarize,
     values_of,
 )
 from stepdown.evaluation.judging import Judged
+from stepdown.handover import DataName, SettingName
 from stepdown.report.labels import (
     BESIDE,
     CEILING,
@@ -37,8 +38,6 @@ from stepdown.report.labels import (
     OURS,
     PENALTIES,
     REFERENCES,
-    Data,
-    Setting,
 )
 from stepdown.report.paper_numbers import SECONDS
 
@@ -50,8 +49,8 @@ class Comparison:
     """All methods on one data set in one setting."""
 
     cohort: str  # such as "guarded-7"
-    data: Data  # what methods learned from
-    setting: Setting
+    data: DataName  # what methods learned from
+    setting: SettingName
     judged: Mapping[str, Mapping[str, Judged]]  # by judge, then by method
     curves: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # (epochs, seeds)
     seconds: Mapping[str, float] = field(default_factory=dict)  # of a training, all seeds

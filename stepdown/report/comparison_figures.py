@@ -17,8 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from stepdown.evaluation.across import over_cohorts
-from stepdown.evaluation.compare import Metric, difference, estimate, resample, values_of
+from stepdown.evaluation.compare import (
+    Metric,
+    difference,
+    estimate,
+    over_cohorts,
+    resample,
+    values_of,
+)
 from stepdown.report.comparison import (
     Comparison,
     judges_of,

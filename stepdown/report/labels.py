@@ -59,9 +59,9 @@ class Method:
 def _learned(method: Learned) -> Method:
     """A row of the table of methods (policies/methods.py)."""
     group = "references" if method.group == "expert" else method.group
-    rivals: dict[str, Literal["baseline", "part"]] = {"paper": "baseline", "parts": "part"}
-    rival = "" if method.density else rivals.get(method.group, "")
-    return Method(method.words, group, method.look, rival)
+    if method.density or method.group not in ("paper", "parts"):
+        return Method(method.words, group, method.look)
+    return Method(method.words, group, method.look, "part" if group == "parts" else "baseline")
 
 
 METHODS = {  # in the order of the tables
@@ -259,6 +259,7 @@ def metrics_of(table: str) -> tuple[Metric, ...]:
 
 
 # ── models ────────────────────────────────────────────────────────────────────────────────────────
+
 
 def twin_name(model: str) -> str:
     """A twin in words."""

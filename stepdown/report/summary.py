@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepdown.evaluation.across import over_cohorts
 from stepdown.evaluation.compare import (
     OTHERS,
     Metric,
     difference,
     estimate,
+    over_cohorts,
     resample,
     values_of,
     verdicts,

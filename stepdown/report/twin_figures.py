@@ -6,21 +6,17 @@ bands; every axis names its unit.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import equinox as eqx
-import jax
-import jax.random as jr
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from stepdown.evaluation.calibration import inside, pit_values
 from stepdown.evaluation.compare import estimate, resample
-from stepdown.evaluation.forecast import Forecaster, ForecastScores, changed_before
-from stepdown.evaluation.horizon import SHOWN, ErrorGrowth, summarize_growth
-from stepdown.handover import Transitions, require_role
+from stepdown.evaluation.forecast import NOMINAL, SHOWN, Examples
+from stepdown.handover import Look
 from stepdown.report.figures import (
     DASHES,
     GRID,
@@ -43,9 +39,9 @@ from stepdown.report.labels import (
     SKY,
     SOURCES,
     TWIN,
-    Look,
 )
 from stepdown.signals import FLOW, LEVEL, MAP, PULSATILITY, SIGNALS
+from stepdown.twin.twins import TWINS
 
 LOOKS = (
     Look(BLUE, "-", "o"),
@@ -58,10 +54,6 @@ LOOKS = (
 )
 DRAWN = (MAP, FLOW, PULSATILITY)
 WORDS = {MAP: "MAP, mmHg", FLOW: "Pump flow, L/min", PULSATILITY: "Pulsatility, mmHg"}
-NOMINAL = np.linspace(0.05, 0.95, 19)
-USUAL = 2  # levels; most changes are not larger
-DRAWS = 200  # behind a drawn band
-BINS = [i / 20 for i in range(21)]  # of the PIT
 HORIZONS = {
     "reward": "Reward, sum over the hours",
     "acp": METRICS["acp"].axis,
@@ -75,12 +67,12 @@ def _looks(names: Sequence[str]) -> dict[str, Look]:
     return {name: TWINS[name].look if name in TWINS else next(others) for name in names}
 
 
-def draw_examples(examples: Examples) -> bytes:
+def draw_examples(examples: Mapping[str, Examples]) -> bytes:
     """The first model with its bands, the others as lines.
 
     Bands and median of the first model come from its draws; the others show their centers.
     """
-    count = len(examples.level)
+    count = len(next(iter(examples.values())).level)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(
@@ -98,15 +90,16 @@ def draw_examples(examples: Examples) -> bytes:
     return to_png(draw, (3.4 * count + 1.2, 8.6))
 
 
-def _draw_window(axes: np.ndarray, examples: Examples, row: int) -> None:
+def _draw_window(axes: np.ndarray, examples: Mapping[str, Examples], row: int) -> None:
     """One column: two hours of each signal."""
-    state, level, drawn = examples.state[row], int(examples.level[row]), examples.drawn[row]
+    name, *others = examples
+    first = examples[name]
+    state, level, drawn = first.state[row], int(first.level[row]), first.drawn[row]
     steps = len(state)
     minutes = 60.0 / steps * (np.arange(2 * steps) - steps + 0.5)
     after, in_force = minutes[steps:], round(float(state[-1, LEVEL]))
-    truth = np.concatenate([state, examples.next_state[row]])
-    look = _looks(list(examples.centers))
-    name, *others = examples.centers
+    truth = np.concatenate([state, first.next_state[row]])
+    look = _looks(list(examples))
     axes[0].set_title(f"P{in_force} to P{level}", fontweight="bold")
     for axis, column in zip(axes, DRAWN, strict=False):
         if np.isnan(drawn[..., column]).any():  # the record lacks the signal
@@ -119,7 +112,7 @@ def _draw_window(axes: np.ndarray, examples: Examples, row: int) -> None:
                   label=f"{name}, median")  # fmt: skip
         for other in others:
             kind = {"color": look[other].color, "ls": look[other].dash, "lw": 1.5}
-            axis.plot(after, examples.centers[other][row, :, column], label=other, **kind)
+            axis.plot(after, examples[other].center[row, :, column], label=other, **kind)
         axis.plot(minutes, truth[:, column], color=INK, lw=1.2, marker="o", ms=3.5,
                   label="recorded")  # fmt: skip
         axis.axvline(0, color=MUTED, lw=0.8)
@@ -137,10 +130,12 @@ def _draw_levels(axis: Axes, in_force: int, level: int) -> None:
     axis.set_xlabel("Minutes from the decision")
 
 
-def draw_growth(growths: Mapping[str, ErrorGrowth]) -> bytes:
-    """The paper's error accumulation: MAE per hour ahead, and whether the bands keep covering."""
-    look = _looks(list(growths))
-    found = {name: summarize_growth(growth) for name, growth in growths.items()}
+def draw_growth(found: Mapping[str, Mapping[str, Any]], starts: int) -> bytes:
+    """The paper's error accumulation: MAE per hour ahead, and whether the bands keep covering.
+
+    `found` is what `summarize_growth` tells about every model.
+    """
+    look = _looks(list(found))
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(2, len(SHOWN), sharex=True, height_ratios=(1.7, 1))
@@ -153,10 +148,9 @@ def draw_growth(growths: Mapping[str, ErrorGrowth]) -> bytes:
             axes[1, column].set_xlabel("Hours ahead")
         axes[0, 0].set_ylabel("Mean absolute error")
         axes[1, 0].set_ylabel("Within the 90 % band, %")
-        starts = len(next(iter(growths.values())).patient)
         figure.suptitle(
             f"Errors under the recorded levels, {starts:,} starts of test patients "
-            f"(shaded: one sd over starts of {next(iter(growths))})", x=0.01, ha="left"
+            f"(shaded: one sd over starts of {next(iter(found))})", x=0.01, ha="left"
         )  # fmt: skip
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center",
                       ncols=6, frameon=False)  # fmt: skip
@@ -180,21 +174,27 @@ def _draw_growing(axes, one: dict[str, list[float]], look: Look, name: str, *, s
         axis.set_xticks(ahead)
 
 
-def draw_calibration(scores: Mapping[str, ForecastScores]) -> bytes:
-    """Nominal against true coverage, all signals together, and the PIT of each model."""
-    look, columns = _looks(list(scores)), min(len(scores), 3)
-    rows = -(-len(scores) // columns)
+def draw_honesty(found: Mapping[str, Mapping[str, list[float]]]) -> bytes:
+    """Nominal against true coverage, all signals together, and the PIT of each model.
+
+    `found` is what `describe_honesty` tells about every model.
+    """
+    look, columns = _looks(list(found)), min(len(found), 3)
+    rows = -(-len(found) // columns)
 
     def draw(figure: Figure) -> None:
         grid = figure.add_gridspec(1, 2, width_ratios=(5.0, 2.4 * columns))
-        _draw_curve(figure.add_subplot(grid[0]), scores, look)
+        axis = figure.add_subplot(grid[0])
+        for name, one in found.items():
+            _draw_curve(axis, one["covered"], look[name], name)
+        _finish_curve(axis)
         cells = grid[1].subgridspec(rows, columns)
         first = None  # one height for all, or a flat one would look uneven
-        for place, (name, one) in enumerate(scores.items()):
+        for place, (name, one) in enumerate(found.items()):
             axis = figure.add_subplot(cells[place // columns, place % columns], sharey=first)
             first = first or axis
-            _draw_pit(axis, one, look[name], name)
-            if place + columns >= len(scores):
+            _draw_pit(axis, one["pit"], look[name], name)
+            if place + columns >= len(found):
                 axis.set_xlabel("PIT")
             if place % columns == 0:
                 axis.set_ylabel("Density")
@@ -202,15 +202,14 @@ def draw_calibration(scores: Mapping[str, ForecastScores]) -> bytes:
     return to_png(draw, (5.4 + 2.6 * columns, max(4.8, 2.1 * rows)))
 
 
-def _draw_curve(axis: Axes, scores: Mapping[str, ForecastScores], look: dict[str, Look]) -> None:
-    axis.plot([0, 100], [0, 100], color=MUTED, lw=1, label="honest")
-    for name, one in scores.items():
-        used = list(one.scaler.present)
-        low, high = np.asarray(one.low)[..., used], np.asarray(one.high)[..., used]
-        covered = [100 * inside(low, high, float(share)).mean() for share in NOMINAL]
-        kind = look[name]
-        axis.plot(100 * NOMINAL, covered, color=kind.color, ls=kind.dash, marker=kind.marker,
-                  ms=4, lw=1.6, label=name)  # fmt: skip
+def _draw_curve(axis: Axes, covered: list[float], look: Look, name: str) -> None:
+    nominal = 100 * np.array(NOMINAL)
+    axis.plot(nominal, 100 * np.array(covered), color=look.color, ls=look.dash, ms=4, lw=1.6,
+              marker=look.marker, label=name)  # fmt: skip
+
+
+def _finish_curve(axis: Axes) -> None:
+    axis.plot([0, 100], [0, 100], color=MUTED, lw=1, label="honest", zorder=0)
     axis.set_xlim(0, 100)
     axis.set_ylim(0, 100)
     axis.set_aspect("equal")
@@ -221,11 +220,10 @@ def _draw_curve(axis: Axes, scores: Mapping[str, ForecastScores], look: dict[str
     axis.legend(loc="upper left", frameon=False)
 
 
-def _draw_pit(axis: Axes, one: ForecastScores, look: Look, name: str) -> None:
-    used = list(one.scaler.present)
-    low, high = np.asarray(one.low)[..., used], np.asarray(one.high)[..., used]
-    values = pit_values(low, high, key=jr.key(0)).ravel()
-    axis.hist(values, BINS, density=True, color=look.color, ec="white", lw=0.4)
+def _draw_pit(axis: Axes, density: list[float], look: Look, name: str) -> None:
+    width = 1 / len(density)
+    axis.bar(width * (np.arange(len(density)) + 0.5), density, width, color=look.color,
+             ec="white", lw=0.4)  # fmt: skip
     axis.axhline(1, color=INK, lw=1)
     axis.set_xlim(0, 1)
     axis.set_title(name)

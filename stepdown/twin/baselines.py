@@ -56,7 +56,11 @@ class Residuals(eqx.Module):
 
 
 def make_residuals(
-    steps: int, signals: int, config: PersistenceConfig, *, key: PRNGKeyArray
+    steps: int,
+    signals: int,
+    config: PersistenceConfig = PersistenceConfig(errors=1),  # noqa: B008 (frozen)
+    *,
+    key: PRNGKeyArray | None = None,
 ) -> Residuals:
     """Persistence that has made no errors yet."""
     return Residuals(jnp.zeros((config.errors, steps, signals)))

@@ -5,7 +5,7 @@ level column of a forecast is the chosen level, signals that the scale does not 
 nothing leaves the range in which a value can be a measurement.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.handover import Look, Transitions, require_role, shown
 from stepdown.patients.pump import load_profile, profile_names
+from stepdown.problem.persistence import RANGES, CarryForward
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, fit_scaler
-from stepdown.problem.wards import RANGES, CarryForward
 from stepdown.signals import LEVEL, LEVELS, NAMES
 from stepdown.training import FitConfig, fit, member, stack
 from stepdown.twin.transformer import Fitted, Network, fitted_loss
@@ -44,7 +44,7 @@ class TwinKind:
     sizes: Any  # config of its network, as in the paper
     small: Any  # the same for two cores
     make: Callable[..., Network]  # make(steps, signals, sizes, *, key): one that knows nothing yet
-    fit: Callable[..., tuple[list[Network], Info]]  # fit(networks, rows, config, *, keys, watch)
+    fit: Callable[..., tuple[Sequence[Network], Info]]  # fit(networks, rows, config, *, ...)
     base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
     held: bool = False  # learns from hours through which the level was held
 

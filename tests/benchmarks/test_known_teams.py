@@ -11,7 +11,7 @@ from benchmarks.known_teams import level_chances, true_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide, look, rescue_chance
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.luck import Luck
+from stepdown.patients.population import Luck
 from stepdown.signals import FLOW, HR, LOWEST, MAP, PULSATILITY
 
 CASES, THROWS = 96, 4000

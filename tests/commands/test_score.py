@@ -11,7 +11,7 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.handover import Scores
 from stepdown.problem.clinical import score_episode
-from stepdown.problem.windows import cut_stays
+from stepdown.problem.hours import cut_stays
 from stepdown.records.files import COLUMNS, read_cohort
 
 METRICS = list(Scores.__dataclass_fields__)

@@ -17,8 +17,8 @@ from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.pump import load_profile
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
+from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import fit_scaler
-from stepdown.problem.wards import CarryForward
 from stepdown.signals import LEVEL, LEVELS
 from stepdown.twin.baselines import MLPConfig
 from stepdown.twin.calibrated import CalibratedConfig

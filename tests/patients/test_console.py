@@ -9,7 +9,7 @@ import pytest
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.console import extract_signals
 from stepdown.patients.pump import load_profile, motor_current, pump_flow
-from stepdown.patients.sensors import ARTIFACTS, Recording, SensorConfig
+from stepdown.patients.recording import ARTIFACTS, Recording, SensorConfig
 from stepdown.patients.waveforms import WaveformConfig, replay_stay, simulate_waveforms
 from stepdown.signals import (
     DBP,

@@ -19,8 +19,7 @@ from stepdown.patients.heart import (
     start_volumes,
     step,
 )
-from stepdown.patients.luck import draw_luck
-from stepdown.patients.population import TRAITS_LUCK, World, draw_traits, preset
+from stepdown.patients.population import TRAITS_LUCK, World, draw_luck, draw_traits, preset
 from stepdown.patients.pump import load_profile
 
 PROFILE = load_profile("cp")

@@ -61,6 +61,13 @@ def test_habits_score_below_the_clinicians(name, starts, team):
     assert high < 0 or name == "always P9"  # its interval needs the 2,048 starts of the page
 
 
+def test_levels_are_drawn_anew_every_hour(starts):
+    levels = np.asarray(play(Sampled(RULES["random"]), starts, WORLD).level)[:, 1:]
+    shares = np.bincount(levels.ravel(), minlength=10)[2:] / levels.size
+    assert shares == pytest.approx(np.full(8, 1 / 8), abs=0.025)  # 4 sd of 3,072 draws
+    assert (levels[:, 1:] == levels[:, :-1]).mean() == pytest.approx(1 / 8, abs=0.03)
+
+
 def test_looking_ahead_on_the_true_model_scores_above(starts, team):
     _, low, _ = gap(LookAhead(WORLD), starts, team)
     assert low > 0

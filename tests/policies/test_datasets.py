@@ -9,6 +9,7 @@ import pytest
 from stepdown.handover import Transitions
 from stepdown.policies.datasets import DatasetConfig, add_noise, make_noiseless
 from stepdown.policies.rules import RULES
+from stepdown.problem.clinical import PAPER
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY
 from stepdown.twin.fit import make_twin
@@ -85,6 +86,16 @@ def test_rewards_are_those_of_the_coming_hour(clean):
     assert np.asarray(clean.unshaped) == pytest.approx(wanted, abs=1e-4)
     assert np.array_equal(clean.reward, clean.unshaped)
     assert np.ptp(wanted) > 1
+
+
+def test_rewards_follow_the_clinical_settings(recorded, clean):
+    halved = replace(CONFIG, clinical=replace(PAPER, reward_sd=2 * PAPER.reward_sd))
+    less = make_noiseless(RULES["random"], MoreIsBetter(), recorded, halved, key=jr.key(3))
+    inside = np.abs(np.asarray(clean.reward)) < PAPER.reward_clip
+    assert inside.mean() > 0.5
+    assert np.asarray(less.reward)[inside] == pytest.approx(
+        np.asarray(clean.reward)[inside] / 2, abs=1e-5
+    )
 
 
 def test_select_patients_get_fewer_episodes_and_test_patients_none(recorded):

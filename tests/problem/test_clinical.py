@@ -130,6 +130,12 @@ def test_pulsatility_is_free_from_20_to_50(pulse, low, high):
     assert parts.high_pulsatility == pytest.approx(high)
 
 
+def test_pulsatility_is_charged_by_the_lowest_sample():
+    dip, peak = hour(pulse=[30, 30, 15, 30, 30, 30]), hour(pulse=[30, 30, 70, 30, 30, 30])
+    assert reward_parts(dip).low_pulsatility == pytest.approx(1.75)  # 7 · (20 − 15) / 20
+    assert reward_parts(peak).high_pulsatility == 0.0
+
+
 def test_charges_add_up_and_are_normalized_by_the_paper():
     state = hour(pressure=58.0, rate=50.0, pulse=18.0)  # 0.7 + 1.5 + 0.7
     assert raw_reward(state) == pytest.approx(-2.9, abs=1e-5)
@@ -332,6 +338,18 @@ def test_shaping_uses_limits_not_gradients():
     assert shaped == pytest.approx(BEST + 1.0)
 
 
+def test_shaping_follows_its_settings():
+    def shaped(**settings):
+        config = dataclasses.replace(PAPER, **settings)
+        weights = {"jump_weight": 0.5, "weaning_weight": 0.3}
+        return shaped_reward(hour(level=8), jnp.array(7), hour(level=7), **weights, config=config)
+
+    assert shaped() == pytest.approx(BEST + 0.3)
+    assert shaped(jump=0) == pytest.approx(BEST - 0.5 + 0.3)
+    assert shaped(map_limit=85.0) == pytest.approx(BEST)  # the hour before is not stable then
+    assert shaped(reward_sd=2 * 2.6621) == pytest.approx(BEST / 2 + 0.3)
+
+
 # ── staircase by hand ────────────────────────────────────────────────────────────────────────────
 
 
@@ -447,6 +465,24 @@ def test_unsurvived_numbers_do_not_matter():
     shown = score_episode(states, levels, dying)
     hidden = score_episode(states.at[1:].set(jnp.nan), levels, dying)
     assert jax.tree.leaves(shown) == jax.tree.leaves(hidden)
+
+
+def test_an_episode_follows_its_settings():
+    states, levels = jnp.stack([hour()] * 3), levels_of(8, 7, 6)
+
+    def scores(alive=None, **settings):
+        return score_episode(states, levels, alive, dataclasses.replace(PAPER, **settings))
+
+    usual, strict = scores(), scores(map_limit=85.0)
+    assert (usual.ws_limits, usual.ws_both, usual.unsafe_hours) == (1.0, 1.0, 0.0)
+    assert (strict.ws_limits, strict.ws_both, strict.unsafe_hours) == (0.0, 0.0, 1.0)
+    assert strict.ws_gradient == usual.ws_gradient == 1.0
+    never = scores(map_slope=0.0)
+    assert (never.ws_gradient, never.ws_both, never.ws_limits) == (0.0, 0.0, 1.0)
+    assert (usual.acp, scores(jump=0).acp) == (0.0, 2.0)
+    assert scores(reward_sd=2 * 2.6621).reward == pytest.approx(BEST)  # half of both hours
+    dead = scores(jnp.array([False, False]), reward_clip=1.0)
+    assert dead.reward == -2.0  # the minimum is then −1 an hour
 
 
 def test_episodes_can_be_scored_in_a_batch():

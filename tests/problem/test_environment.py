@@ -14,18 +14,24 @@ from hypothesis import strategies as st
 from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.episodes import Mode, play
-from stepdown.patients.pump import load_profile
 from stepdown.policies.rules import RULES
-from stepdown.problem.environment import WeaningEnv, WeaningVectorEnv, make_twin
-from stepdown.problem.wards import (
+from stepdown.problem.clinical import (
+    shaped_reward,
+    stable_by_both,
+    stable_by_gradient,
+    stable_by_limits,
+)
+from stepdown.problem.environment import (
     METRICS,
-    CarryForward,
     PatientWard,
+    WeaningEnv,
+    WeaningVectorEnv,
     known_columns,
+    make_twin,
     simulated_ward,
     twin_ward,
 )
-from stepdown.signals import CURRENT, FLOW, LEVEL, LEVELS, MAP, SIGNALS, SPEED, TAU
+from stepdown.signals import LEVEL, LEVELS, MAP, SIGNALS, TAU
 
 NAMES = ("stepdown/Patients-v0", "stepdown/Twin-v0")
 MANY = 4
@@ -170,6 +176,50 @@ def test_hours_after_death_score_the_minimum_and_are_unsafe():
     assert not any(step[2] for step in steps)
 
 
+def test_no_decision_after_death_counts_as_weaning():
+    ward = simulated_ward()
+    steady = jax.vmap(stable_by_both)(ward.states) & (ward.states[:, -1, LEVEL] > 2)
+    start = int(jnp.argmax(steady))
+    level = int(ward.states[start, -1, LEVEL])
+    gone = jnp.zeros(len(ward.states))
+    dead = eqx.tree_at(lambda starts: starts.patient.course.alive, ward.starts, gone)
+    plan = [level - 1 - 2] * 6  # one step down while the patient seemed alive, then held
+    steps = played(WeaningEnv(PatientWard(dead, ward.world)), plan, 0, {"start": start})
+    for name in ("ws_gradient", "ws_limits", "ws_both"):
+        assert [step[4][name] for step in steps] == [0.0] + [1.0] * 6
+
+
+def test_shaped_rewards_are_those_of_the_definitions():
+    weights = {"jump_weight": 0.5, "weaning_weight": 0.3}
+    env, states, levels, rewards = make_twin(**weights), [], [], []
+    for seed in range(40):
+        before = env.reset(seed=seed)[0].reshape(6, 13)
+        level = max(int(before[-1, LEVEL]) - 1 - seed % 4, 2)
+        after, reward, *_ = env.step(level - 2)
+        states.append((before, after.reshape(6, 13)))
+        levels.append(level)
+        rewards.append(reward)
+    before, after = jnp.asarray(states).swapaxes(0, 1)
+    shaped = jax.vmap(lambda *row: shaped_reward(*row, **weights))
+    assert np.allclose(rewards, shaped(before, jnp.asarray(levels), after), atol=1e-5)
+    limits, slopes = jax.vmap(stable_by_limits)(before), jax.vmap(stable_by_gradient)(before)
+    assert (limits != slopes).any()  # shaping asks for the limits alone
+
+
+def test_any_dynamics_are_drawn_anew_cut_at_the_ranges_and_told_the_level():
+    def wild(state, level, /, *, key):
+        return state + 1e5 * jax.random.normal(key, state.shape)
+
+    env = make_twin(dynamics=wild)
+    env.reset(seed=0)
+    first, again = env.step(3), env.step(3)
+    for step in (first, again):
+        assert env.observation_space.contains(step[0])
+        assert step[4]["level"] == 5
+        assert np.all(step[0].reshape(6, 13)[:, LEVEL] == 5)
+    assert not np.array_equal(first[0], again[0])
+
+
 def test_shaping_weights_change_the_reward_alone():
     plain, shaped = make_twin(), make_twin(jump_weight=0.5, weaning_weight=0.3)
     for plan in ([7, 0, 1, 0, 0, 0], [0, 7, 6, 4, 4, 4]):
@@ -181,27 +231,6 @@ def test_shaping_weights_change_the_reward_alone():
     jumps = last[4]["acp"]
     assert jumps >= 7.0
     assert total <= -0.5 * jumps + 0.3 * 2 * 6
-
-
-def test_carrying_forward_repeats_the_patient_and_moves_the_pump():
-    state = simulated_ward().states[0]
-    dynamics = CarryForward(load_profile("cp"))
-    same = dynamics(state, jnp.round(state[-1, LEVEL]).astype(int))
-    assert np.allclose(same, jnp.broadcast_to(state[-1], state.shape), rtol=1e-5)
-    low, high = dynamics(state, jnp.asarray(2)), dynamics(state, jnp.asarray(9))
-    moved = [SPEED, CURRENT, FLOW, LEVEL]
-    others = [i for i in range(13) if i not in moved]
-    assert np.array_equal(low[:, np.array(others)], high[:, np.array(others)])
-    assert np.all(high[0, np.array(moved)] > low[0, np.array(moved)])
-
-
-def test_the_level_of_the_last_sample_is_read_off_its_speed():
-    profile = load_profile("cp")
-    state = jnp.full((6, 13), 70.0).at[:, FLOW].set(3.0).at[:, CURRENT].set(500.0)
-    state = state.at[:, SPEED].set(profile.speed[5 - 2]).at[:, LEVEL].set(6.0)  # P5 runs, mean P6
-    assert np.allclose(CarryForward(profile)(state, jnp.asarray(5))[:, :12], state[:, :12])
-    odd = state.at[:, SPEED].mul(1.03)  # no level's speed: the stated one holds
-    assert np.allclose(CarryForward(profile)(odd, jnp.asarray(6))[:, :12], odd[:, :12])
 
 
 def test_absent_signals_have_no_place_in_the_observation():

@@ -1,6 +1,7 @@
 """Transitions: aligned, never across patients or gaps, of one role, with honest rewards."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepdown.handover import Cohort, Role
-from stepdown.problem.clinical import normalized_reward
+from stepdown.handover import Cohort, Role, Transitions
+from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.hours import HoursConfig, NoiseConfig, add_noise, make_transitions
-from stepdown.problem.scaling import fit_scaler
+from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import CURRENT, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED, TAU
 
 PATIENTS, STEPS = 3, 40  # one shape for all laws
@@ -84,8 +85,10 @@ def test_the_level_column_holds_the_hours_level_in_all_rows():
     [
         ([8, 8, 8, 8, 8, 4], 7, 8),  # 7.33
         ([6, 6, 6, 5, 5, 5], 6, 5),  # 5.5 goes up; of two equally frequent the lower
+        ([7, 7, 7, 6, 6, 6], 7, 6),  # 6.5 goes up as well, not to the even one
         ([9, 9, 2, 2, 2, 2], 4, 2),  # 4.33
         ([3, 3, 3, 3, 3, 3], 3, 3),
+        ([6, 6, 2, 6, 6, 6], 5, 6),  # 5.33; it ends as it began, and yet it changed
     ],
 )
 def test_a_recorded_hour_has_the_rounded_mean_or_the_most_frequent_level(samples, mean, mode):
@@ -158,6 +161,13 @@ def test_a_pump_that_is_off_ends_a_window(off):
     assert first_samples(hours)[mine].tolist() == [0, 15, 21, 27]
 
 
+def test_nothing_is_carried_out_of_a_time_without_the_pump():
+    level = np.full((PATIENTS, STEPS), 6)
+    level[0, 14] = 1
+    hours = make_transitions(put(ward(level=level), (0, 15, MAP), jnp.nan))
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [0, 21, 27]
+
+
 @pytest.mark.parametrize("step", [6, 8, 11])
 def test_one_empty_sample_is_carried_forward_for_models_alone(step):
     cohort = put(ward(), (0, step, MAP), jnp.nan)
@@ -177,6 +187,14 @@ def test_two_empty_samples_drop_the_hour():
     assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [12, 18, 24]
     apart = put(put(ward(), (0, 7, HR), jnp.nan), (0, 10, MAP), jnp.nan)  # one in each signal
     assert first_samples(make_transitions(apart))[:5].tolist() == [0, 6, 12, 18, 24]
+
+
+def test_a_value_is_carried_for_ten_minutes_at_most():
+    cohort = put(
+        put(ward(), (0, 11, HR), jnp.nan), (0, 12, HR), jnp.nan
+    )  # one in each of two hours
+    hours = make_transitions(cohort)
+    assert first_samples(hours)[np.asarray(hours.patient) == 0].tolist() == [0, 18, 24]
 
 
 def test_one_missing_row_is_an_empty_sample_of_every_signal():
@@ -216,6 +234,16 @@ def test_shaping_is_charged_and_paid_as_defined():
     assert np.asarray(hours.unshaped) == pytest.approx(best, abs=1e-5)
 
 
+def test_rewards_follow_the_clinical_settings():
+    level = np.full((PATIENTS, STEPS), 8)
+    level[:, 6:] = 7
+    clinical = dataclasses.replace(PAPER, reward_sd=2 * PAPER.reward_sd, jump=0)
+    hours = make_transitions(ward(level=level), HoursConfig(jump_weight=0.5, clinical=clinical))
+    half = 1.7018 / 2.6621 / 2
+    assert np.asarray(hours.unshaped) == pytest.approx(half, abs=1e-5)
+    assert np.asarray(hours.reward[:2]) == pytest.approx([half - 0.5, half], abs=1e-5)
+
+
 pressures = st.lists(st.floats(31.0, 149.0, width=32), min_size=STEPS, max_size=STEPS)
 
 
@@ -253,28 +281,83 @@ def test_scores_have_mean_zero_and_sd_one_and_go_back():
     assert np.allclose(jax.vmap(scaler.to_units)(scores), hours.state, rtol=1e-5, atol=1e-2)
 
 
-def test_noise_blurs_states_but_neither_level_nor_reward():
-    cohort = ward()
-    wiggle = jr.normal(jr.key(1), cohort.signals.shape)
+class Blurred(NamedTuple):
+    clean: Transitions
+    noisy: Transitions
+    scaler: Scaler
+
+    def moved(self, name: str) -> np.ndarray:
+        """By how many train sd each sample of each signal moved."""
+        before, after = (
+            np.asarray(getattr(x, name))[..., :LEVEL] for x in (self.clean, self.noisy)
+        )
+        return (after - before) / np.asarray(self.scaler.sd)
+
+
+@pytest.fixture(scope="module")
+def blurred() -> Blurred:
+    """600 hours, each signal with a spread of its own; MAP is where noise would move the reward."""
+    cohort = put(ward(), (slice(None), slice(None), MAP), 58.0)
+    wiggle = jr.normal(jr.key(1), cohort.signals.shape) * jnp.geomspace(0.5, 20.0, 12)[None, None]
     hours = make_transitions(dataclasses.replace(cohort, signals=cohort.signals + wiggle))
     hours = jax.tree.map(lambda x: jnp.concatenate([x] * 40), hours)
     scaler = fit_scaler(hours)
-    noisy = add_noise(hours, scaler, key=jr.key(2))
-    size = np.asarray(noisy.state - hours.state)
-    hit = np.abs(size).max((1, 2)) > 0
+    return Blurred(hours, add_noise(hours, scaler, key=jr.key(2)), scaler)
+
+
+def test_noise_hits_four_of_five_states_as_a_whole(blurred):
+    moved = np.abs(blurred.moved("state"))
+    hit = moved.max((1, 2)) > 0
     assert 0.74 < hit.mean() < 0.86  # 600 states, 0.8 expected, sd 0.016
-    spread = size[hit][..., :12].std((0, 1)) / np.asarray(scaler.sd)
-    assert np.allclose(spread[[0, 6, 9]], 0.2, atol=0.02)
-    assert np.all(size[..., LEVEL] == 0.0)
-    goes_on = ~np.asarray(hours.last)
-    rows = np.flatnonzero(goes_on)
-    assert np.array_equal(noisy.next_state[rows], noisy.state[rows + 1])
-    ends = np.asarray(noisy.next_state - hours.next_state)[~goes_on]
-    assert 0.6 < (np.abs(ends).max((1, 2)) > 0).mean() < 0.95
-    assert np.array_equal(noisy.reward, hours.reward)
-    assert np.array_equal(noisy.level, hours.level)
-    calm = add_noise(hours, scaler, NoiseConfig(share=0.0), key=jr.key(2))
-    assert np.array_equal(calm.state, hours.state)
+    assert (moved[hit] > 0).mean() > 0.99  # a few are lost to rounding
+
+
+def test_noise_is_a_fifth_of_a_train_sd_in_every_signal(blurred):
+    moved = blurred.moved("state")
+    moved = moved[np.abs(moved).max((1, 2)) > 0]
+    assert moved.std((0, 1)) == pytest.approx(np.full(12, 0.2), rel=0.07)  # 5 sd of 2,880 draws
+    assert moved.mean((0, 1)) == pytest.approx(np.zeros(12), abs=0.02)
+    # independent over samples and signals
+    together = np.corrcoef(moved.reshape(len(moved), -1).T) - np.eye(72)
+    assert np.abs(together).max() < 0.25  # 5 sd of 480 rows
+
+
+def test_noise_spares_the_level(blurred):
+    for name in ("state", "next_state"):
+        before, after = (
+            np.asarray(getattr(x, name))[..., LEVEL] for x in (blurred.clean, blurred.noisy)
+        )
+        assert np.array_equal(after, before)
+    assert np.array_equal(blurred.noisy.level, blurred.clean.level)
+
+
+def test_rewards_stay_those_of_the_clean_hours(blurred):
+    for name in ("reward", "unshaped", "last", "changed", "filled", "patient"):
+        assert np.array_equal(getattr(blurred.noisy, name), getattr(blurred.clean, name))
+    anew = jax.vmap(normalized_reward)(blurred.noisy.next_state)
+    assert (np.abs(anew - blurred.clean.reward) > 0.01).mean() > 0.5  # it would have shown
+
+
+def test_the_next_state_of_a_noisy_row_is_the_state_of_the_row_after_it(blurred):
+    rows = np.flatnonzero(~np.asarray(blurred.clean.last))
+    assert np.array_equal(blurred.noisy.next_state[rows], blurred.noisy.state[rows + 1])
+
+
+def test_the_end_of_a_record_draws_noise_of_its_own(blurred):
+    last = np.asarray(blurred.clean.last)
+    ends, states = blurred.moved("next_state")[last], blurred.moved("state")
+    hit = np.abs(ends).max((1, 2)) > 0
+    assert 0.66 < hit.mean() < 0.94  # 120 ends, 0.8 expected, sd 0.037
+    assert ends[hit].std() == pytest.approx(0.2, rel=0.05)
+    for other in (states[last], np.roll(states, -1, axis=0)[last]):  # their own row, the next one
+        assert abs(np.corrcoef(ends.ravel(), other.ravel())[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("none", [NoiseConfig(share=0.0), NoiseConfig(sd=0.0)])
+def test_no_share_or_no_sd_is_no_noise(blurred, none):
+    calm = add_noise(blurred.clean, blurred.scaler, none, key=jr.key(2))
+    assert np.array_equal(calm.state, blurred.clean.state)
+    assert np.array_equal(calm.next_state, blurred.clean.next_state)
 
 
 def test_noise_refuses_rows_out_of_order():

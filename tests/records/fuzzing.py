@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.mapping import parse_mapping
 from stepdown.records.readers import RecordingError
 from stepdown.records.stays import read_stays

@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # wfdb warns about the pandas that it imports
     import wfdb
 
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.files import waveform_table
 
 UNITS = {"placement": "mmHg", "speed": "rpm", "current": "mA"}

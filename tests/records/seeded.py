@@ -1,8 +1,8 @@
 """Damage with a known answer, to measure the doctor by: one fault into one stay.
 
-`patients/faults.py` corrupts cohorts as consoles do; here every fault of an export is placed at
+`patients/recording.py` corrupts cohorts as consoles do; here every fault of an export is placed at
 random, its clock and its units included, and named with the finding that has to follow. The tests
-and `benchmarks/doctor.py` ask the same questions about the same stays, the latter of more of them.
+and `benchmarks/studies/doctor.py` ask the same questions about the same stays, the latter of more of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from stepdown.__main__ import main
-from stepdown.patients.sensors import Recording
+from stepdown.patients.recording import Recording
 from stepdown.records.readers import RecordingError, column_names, list_recordings, read_table
 from tests.records.recordings import WAVES, import_words, mapping_file, write_waveform
 

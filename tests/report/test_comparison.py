@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from stepdown.evaluation.across import student
+from stepdown.evaluation.compare import student
 from stepdown.evaluation.compare import Row
 from stepdown.report.comparison import (
     Comparison,

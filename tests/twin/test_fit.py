@@ -11,8 +11,8 @@ import pytest
 
 from stepdown.artifacts import ArtifactError
 from stepdown.patients.pump import load_profile
+from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import fit_scaler
-from stepdown.problem.wards import CarryForward
 from stepdown.signals import CURRENT, FLOW, LEVEL, MAP, TAU
 from stepdown.twin.baselines import PersistenceConfig
 from stepdown.twin.fit import (

@@ -1,0 +1,33 @@
+"""Tables in Markdown, the interval of all studies, and the pages that tables are put into."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from stepdown.evaluation.compare import over_cohorts
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    head, *lines = ("| " + " | ".join(row) + " |" for row in (heads, *rows))
+    return "\n".join([head, "|---" * len(heads) + "|", *lines])
+
+
+def student(values: Iterable[float], digits: int = 2) -> str:
+    """The mean over cohorts with Student's interval, in words."""
+    found = over_cohorts([float(x) for x in values])
+    mean, low, high = (f"{found[x]:+.{digits}f}" for x in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def fill(page: Path, tables: Mapping[str, str]) -> None:
+    """Put tables between their markers, `<!-- name -->` and `<!-- end -->`."""
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        before, found, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not found or not end:
+            raise SystemExit(f"expected the markers of {name!r} in {page.name}, found none.")
+        text = f"{before}{found}{table}\n{end}{after}"
+    page.write_text(text, encoding="utf-8")

@@ -1,0 +1,51 @@
+"""The hour that repeats itself: what a forecast must beat, and what twins correct.
+
+Only the pump is known to follow its new level; all else stays as it was last seen. No forecast
+may leave the hard ranges of its columns.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from stepdown.patients.pump import PumpProfile, motor_current, pump_flow, pump_head
+from stepdown.signals import CURRENT, FLOW, HIGHEST, LEVEL, LOWEST, SIGNALS, SPEED
+
+RANGES = np.array([signal.hard for signal in SIGNALS] + [(LOWEST, HIGHEST)], np.float32)
+NEAR = 0.01  # relative difference to a level's speed that is still that level
+
+Hour = Float[Array, "steps 13"]
+
+
+class CarryForward(eqx.Module):
+    """Dynamics that repeat the last sample; only the pump follows its new level.
+
+    Flow changes along the pump's curve at the same head, current with it, speed by the table. The
+    level of the last sample is read off its speed: a state holds the mean level of its hour, which
+    is another one where the level was changed inside the hour.
+    """
+
+    profile: PumpProfile
+
+    def __call__(
+        self, state: Hour, level: Int[Array, ""], /, *, key: PRNGKeyArray | None = None
+    ) -> Hour:
+        """The same hour for any key."""
+        latest = state[-1]
+        before = self._in_force(latest)
+        head = pump_head(self.profile, before, latest[FLOW])
+        flow = jnp.where(level == before, latest[FLOW], pump_flow(self.profile, level, head))
+        power = motor_current(self.profile, level, flow)
+        power -= motor_current(self.profile, before, latest[FLOW])
+        speed = self.profile.speed[level - LOWEST] / self.profile.speed[before - LOWEST]
+        row = latest.at[FLOW].set(flow).at[LEVEL].set(level.astype(float))
+        row = row.at[CURRENT].add(power).at[SPEED].multiply(speed)
+        return jnp.broadcast_to(row, state.shape)
+
+    def _in_force(self, sample: Float[Array, " 13"]) -> Int[Array, ""]:
+        """The level whose speed a sample shows, or the state's own where no speed comes near."""
+        stated = jnp.round(sample[LEVEL]).astype(int)
+        off = jnp.abs(sample[SPEED] / self.profile.speed - 1)
+        nearest = jnp.argmin(off)
+        return jnp.where(off[nearest] < NEAR, nearest + LOWEST, stated)
