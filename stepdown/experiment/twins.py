@@ -1,4 +1,4 @@
-"""Jobs of twins: fit one kind some times and score it on test patients; the paper's other windows."""
+"""Jobs of twins: fit one kind some times, score it on test patients; the paper's windows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ FEW, SHORT = 120, 24.0  # patients and hours at 30 s: twenty times the samples
 
 @dataclass(frozen=True)
 class ScoreWindow:
-    """One of the paper's alternative settings: squared errors of some twins on the same patients."""
+    """One of the paper's alternative settings: squared errors of twins on the same patients."""
 
     window: float  # min
     cohort: CohortConfig  # with the time between samples

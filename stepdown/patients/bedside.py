@@ -32,8 +32,6 @@ from stepdown.patients.course import (
 )
 from stepdown.patients.population import TRAITS_LUCK, Traits, World, draw_luck, draw_traits
 
-READING_SD = 0.10  # of recovery as by echo or lactate, in shares (judgment, docs/cohort.md)
-
 
 class Patient(eqx.Module):
     """One patient with their team; everything needed to go on from here."""

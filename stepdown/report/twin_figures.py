@@ -62,7 +62,7 @@ HORIZONS = {
 
 
 def _looks(names: Sequence[str]) -> dict[str, Look]:
-    """The look of every model: that of its kind, or one of some others where it has another name."""
+    """The look of every model: that of its kind, or another where its name is none of a kind."""
     others = iter(LOOKS * len(names))
     return {name: TWINS[name].look if name in TWINS else next(others) for name in names}
 
