@@ -425,7 +425,7 @@ def _play_rows(rows, forecaster: Forecaster, key, draws: int):
             now = jax.vmap(lambda s, k: forecaster(s, level, key=k))(now, keys)
             return now, now[..., :LEVEL]
 
-        _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, 12)
+        _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, signals)
         truth = truth[..., :LEVEL]
         low, high = jax.vmap(rank_place)(drawn, truth)
         return jnp.mean(jnp.abs(jnp.mean(drawn, axis=1) - truth), axis=1), low, high

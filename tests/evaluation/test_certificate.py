@@ -514,7 +514,8 @@ def test_one_patient_is_refused():
 
 
 def test_redrawn_hours_and_the_truth_beside_the_bound(ward):
-    starts, world = draw_starts(*ward, 64, key=jr.key(2)), world_of(WARD)
+    cohort, latents = ward
+    starts, world = draw_starts(cohort, latents, 64, key=jr.key(2)), world_of(WARD)
     held_out = redraw_hours(starts, world, 4, 16, key=jr.key(3))
     assert held_out.later.shape == (32, 16, 6, 13)
     assert (held_out.later[..., LEVEL] == held_out.level[:, None, None]).all()

@@ -61,7 +61,8 @@ def test_groups_are_told_by_the_hour_before():
 
 
 def test_the_truth_tells_who_recovers_and_who_has_lost_tone(ward):
-    starts = draw_starts(*ward, 64, key=jr.key(2))
+    cohort, latents = ward
+    starts = draw_starts(cohort, latents, 64, key=jr.key(2))
     groups = true_groups(starts)
     assert np.array_equal(groups["recoverers"], ~groups["non-recoverers"])
     assert 0 < groups["non-recoverers"].mean() < 0.5  # 22 % of the patients
