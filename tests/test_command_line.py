@@ -1,5 +1,6 @@
 """The command line answers wrong input with one sentence and exit code 2."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -97,8 +98,10 @@ def test_help_names_every_option_with_its_default(command, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.startswith(f"usage: stepdown {command}")
-    config, _ = COMMANDS[command]
+    module = importlib.import_module(f"stepdown.commands.{COMMANDS[command].module}")
+    config = getattr(module, COMMANDS[command].config)
     assert config.__doc__ in printed.out
+    assert config.__doc__ == COMMANDS[command].words  # help of help
     positional = {"preset", "file", "source", "method", "run", "folder"}
     for name, field in config.__dataclass_fields__.items():
         if name not in positional:
@@ -111,9 +114,9 @@ def test_help_names_every_option_with_its_default(command, capsys):
 def test_the_overview_names_every_command(capsys):
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
-    for command, (config, _) in COMMANDS.items():
-        assert f"  {command}" in printed
-        assert config.__doc__ in printed
+    for name, command in COMMANDS.items():
+        assert f"  {name}" in printed
+        assert command.words in printed
 
 
 def test_the_installed_command_tells_its_version():

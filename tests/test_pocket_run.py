@@ -14,22 +14,24 @@ import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
-from stepdown.evaluation.policy_search import TRIALS, apply_changes
-from stepdown.experiment.jobs import Desk, in_order, run_jobs
-from stepdown.experiment.kept import read_policies
+from stepdown.experiment.jobs import Desk, run_jobs
 from stepdown.experiment.patients import read_hours
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice
-from stepdown.experiment.searches import search_rows
-from stepdown.guardian.fit import load_guardian
+from stepdown.experiment.publish import search_rows
+from stepdown.experiment.readers import read_policies
+from stepdown.experiment.training import TrainPolicy
+from stepdown.guardian.guardians import load_guardian
 from stepdown.policies.bc import train_bc
-from stepdown.policies.saved import load_policy
+from stepdown.policies.learning import apply_changes
+from stepdown.policies.methods import METHODS
+from stepdown.policies.saved import POLICIES, load_policies, load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
 from stepdown.records.fitted_on import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
 from stepdown.training import member
-from stepdown.twin.fit import load_twin
+from stepdown.twin.twins import load_twin
 
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
@@ -97,7 +99,7 @@ def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
     parts = read_parts(finished / "cohort")
     require_same_split(read_note(finished / "twin", "twin"), parts, finished / "twin")
     twin, config = load_twin(finished / "twin")
-    assert config.model == "best"
+    assert config.kind.name == "best"
     test = make_transitions(parts.test)
     center = jax.vmap(twin.center)(test.state, test.level)
     error = np.abs(np.asarray(center - test.next_state))[..., :12].mean()
@@ -106,7 +108,7 @@ def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
 
 def test_the_kept_guardian_knows_what_was_recorded(finished):
     guardian, about = load_guardian(finished / "guardian")
-    assert about.density.kde.action_weight == 4.0
+    assert about.settings["action_weight"] == 4.0
     train = make_transitions(read_parts(finished / "cohort").train)
     ranks = np.asarray(guardian.p_values(train.state, train.level))
     assert np.median(ranks) > 0.5  # its own hours are denser than those of other patients
@@ -138,8 +140,8 @@ def test_the_kept_policy_is_the_first_seed_of_ours(finished):
     policy, about = load_policy(finished / "policy")
     assert about.method == "cormpo_kde"
     state = make_transitions(read_parts(finished / "cohort").test).state[0]
-    kept = read_policies(
-        finished.with_name("pocket.jobs") / "guarded-7/train/recorded/ours/cormpo_kde"
+    kept = load_policies(
+        finished.with_name("pocket.jobs") / "guarded-7/train/recorded/ours/cormpo_kde" / POLICIES
     )
     np.testing.assert_array_equal(policy(state), member(kept, 0)(state))
 
@@ -270,20 +272,32 @@ def test_judging_adds_evidence_to_a_finished_run(finished, tmp_path, capsys):
 
 def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):
     shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
-    config = replace(PRESETS["pocket"], rows=("bc",), searches=True)
+    config = replace(PRESETS["pocket"], methods=("bc",), searches=True)
     desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
-    train = plan.compared["recorded", "ours"]["bc"].train
+    train = plan.recorded["bc"].train
     run_jobs([train], desk)
     found = desk.info(next(job for job in train.needs if "/search/" in job.name))
-    assert [one["changes"] for one in found["trials"]] == list(TRIALS["bc"])
+    assert [one["changes"] for one in found["trials"]] == list(METHODS["bc"].trials)
     best = max(found["trials"], key=lambda one: one["score"])
-    chosen = [x for x in search_rows(in_order([train]), desk) if x["chosen"] == "yes"]
+    chosen = [x for x in search_rows(plan.searches, desk) if x["chosen"] == "yes"]
     assert [x["score"] for x in chosen] == [best["score"]]
     assert (chosen[0]["cohort"], chosen[0]["method"]) == ("guarded-7", "bc")
-    hours = read_hours(desk.folder(plan.patients), plan.patients.fingerprint)
-    recipe = apply_changes(train.settings.recipe, best["changes"])
+    hours = read_hours(desk, plan.patients)
+    assert isinstance(train.work, TrainPolicy)
+    recipe = apply_changes(train.work.config, best["changes"])
     direct, _ = train_bc(hours.train, hours.select, recipe, key=jr.split(jr.key(1), 2))
-    jax.tree.map(np.testing.assert_array_equal, read_policies(desk.folder(train)), direct)
+    jax.tree.map(np.testing.assert_array_equal, read_policies(desk, train), direct)
+
+
+def test_a_training_of_its_own_is_that_of_the_run(finished, tmp_path):
+    """`stepdown train` makes the very jobs of `stepdown run`, from the same records."""
+    words = ["--cohort", str(finished / "cohort"), "--size", "pocket", "--seeds", "2"]
+    assert main(["train", "mbpo", *words, "--out", str(tmp_path / "mbpo")]) == 0
+    jobs = finished.with_name("pocket.jobs") / "guarded-7/train/recorded/ours/mbpo"
+    together = load_policies(jobs / POLICIES)
+    for seed in range(2):
+        alone, _ = load_policy(tmp_path / "mbpo" / f"policy-{seed}")
+        jax.tree.map(np.testing.assert_array_equal, alone, member(together, seed))
 
 
 def test_only_a_finished_run_of_this_version_is_judged(finished, tmp_path, capsys):
@@ -291,7 +305,7 @@ def test_only_a_finished_run_of_this_version_is_judged(finished, tmp_path, capsy
     assert "expected the folder of a finished stepdown run" in capsys.readouterr().err
     shutil.copytree(finished, tmp_path / "alone")  # without its jobs
     assert main(["judge", str(tmp_path / "alone")]) == 2
-    assert "13 of 13 jobs that are missing or older" in capsys.readouterr().err
+    assert "15 of 15 jobs that are missing or older" in capsys.readouterr().err
 
 
 def test_a_missing_cohort_is_named(tmp_path, capsys):

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from stepdown.report.calibration import describe_cohort
 
 from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
@@ -32,7 +33,6 @@ from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import PRESETS, World
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.policies.rules import RULES
-from stepdown.report.calibration import describe_cohort
 from stepdown.signals import LEVELS, MAP, SIGNALS
 
 PAGE = DOCS / "cohort.md"

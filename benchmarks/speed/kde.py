@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from scipy.special import logsumexp
+from stepdown.guardian.index import IndexConfig, fit_index
 
 from benchmarks.clocks import alternate, machine, timed
-from stepdown.guardian.index import IndexConfig, fit_index
 from stepdown.guardian.kde import Kde, fit_kde, to_points
 from stepdown.guardian.largest import Way, full_width, log_sum_largest
 from stepdown.guardian.threshold import make_guardian

@@ -25,6 +25,7 @@ from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import make_guardian
 from stepdown.handover import Transitions
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
+from stepdown.policies.learning import CHUNK
 from stepdown.policies.model_based import (
     OURS,
     Setting,
@@ -35,7 +36,6 @@ from stepdown.policies.model_based import (
     prepare,
 )
 from stepdown.policies.penalties import DensityPenalty
-from stepdown.policies.learning import CHUNK
 from stepdown.training import FitConfig
 
 RECORDED, INPUTS, OUTPUTS, POINTS = 13_400, 73, 72, 74

@@ -14,6 +14,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from stepdown.experiment.kept import read_policies
 
 from stepdown.evaluation.certificate import (
     Certificate,
@@ -35,16 +36,15 @@ from stepdown.evaluation.model_error import (
     value_gaps,
 )
 from stepdown.evaluation.shifts import charge_all
-from stepdown.experiment.kept import read_policies
 from stepdown.experiment.patients import SPLIT, read_truth
 from stepdown.experiment.presets import PRESETS, ROWS
 from stepdown.guardian.fit import DensityConfig, fit_guardian, load_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, play
-from stepdown.policies.saved import load_ensemble
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.rules import RULES
+from stepdown.policies.saved import load_ensemble
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import split_patients
 from stepdown.signals import LEVEL

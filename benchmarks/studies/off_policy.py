@@ -27,6 +27,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded, here and in every p
 
 import jax.random as jr
 import numpy as np
+from stepdown.evaluation.known_teams import true_behavior
+from stepdown.evaluation.overlap import Limits
 
 from benchmarks.clocks import clock
 from benchmarks.cohorts import DEATH, Line, add_lines
@@ -34,7 +36,6 @@ from benchmarks.tables import make_table
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.judging import score_episodes
-from stepdown.evaluation.known_teams import true_behavior
 from stepdown.evaluation.off_policy import (
     Estimates,
     How,
@@ -42,7 +43,6 @@ from stepdown.evaluation.off_policy import (
     estimate_off_policy,
     prepare_records,
 )
-from stepdown.evaluation.overlap import Limits
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, Sampled, draw_starts, play
 from stepdown.patients.population import PresetName

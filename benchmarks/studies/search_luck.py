@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from matplotlib.figure import Figure
+from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
 
 from benchmarks.cohorts import (
     PRESET_NAMES,
@@ -36,7 +37,6 @@ from benchmarks.cohorts import (
 from benchmarks.tables import make_table, student
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
-from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
 from stepdown.experiment.presets import ROWS, recipe_of
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.threshold import RECORDED

@@ -12,10 +12,11 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepdown.experiment.learning import read_judged
+
 from benchmarks.tables import make_table
 from stepdown.evaluation.compare import values_of
 from stepdown.experiment.jobs import Desk
-from stepdown.experiment.learning import read_judged
 from stepdown.experiment.plan import Plan, make_plan
 from stepdown.experiment.presets import OURS_ROW, ROWS, sizes_of
 from stepdown.report.labels import JUDGES, name_of

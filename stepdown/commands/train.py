@@ -98,6 +98,7 @@ class TrainConfig:
     jump_weight: float | None = None  # lambda 1 of the shaped reward; by default the setting's
     weaning_weight: float | None = None  # lambda 2
     constrained: bool = False  # at most two levels a decision, never down out of an unsafe hour
+    save_seconds: float = 20.0  # least time between two saves, which come at the end of an epoch
     split: int = SPLIT  # seed of the split into train, select and test patients
 
     def __post_init__(self):
@@ -142,7 +143,7 @@ def train(config: TrainConfig) -> int:
     jobs = jobs_of(config.out)
     hint = f"stopped; what is done is saved in {jobs}. Start the same command again to go on."
     with _at_work(jobs, hint) as (desk, stop):
-        if code := _run(job, desk, stop, hint):
+        if code := _run(job, replace(desk, save_seconds=config.save_seconds), stop, hint):
             return code
         found = _summarize(job, desk, given)
         files = _files(job, desk, given, found) | {SETTINGS: to_json(settings)}
@@ -160,6 +161,11 @@ def search(config: SearchConfig) -> int:
     job = search_job(Job, given.name, given.training((config.seed,)), given.twin)
     hint = f"stopped; finished trials are in {config.out}. Start the same command again to go on."
     with _at_work(config.out, hint) as (desk, stop):
+        if (desk.folder(job) / MANIFEST).is_file() and not desk.is_done(job):
+            raise FileExistsError(
+                f"expected a new folder or this search, got {config.out}, which holds another; "
+                "choose another one or remove it first."
+            )
         if code := _run(job, desk, stop, hint):
             return code
         found = desk.info(job)

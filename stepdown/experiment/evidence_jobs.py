@@ -27,12 +27,11 @@ from stepdown.evaluation.choosing import (
     team_evidence,
 )
 from stepdown.evaluation.compare import (
-    MIDDLE,
-    difference,
     estimate,
     resample,
     summarize,
     values_of,
+    with_differences,
 )
 from stepdown.evaluation.decisions import Decisions, make_decisions
 from stepdown.evaluation.judging import (
@@ -52,6 +51,7 @@ from stepdown.evaluation.off_policy import (
     OffPolicyConfig,
     estimate_off_policy,
     join,
+    make_estimate,
     prepare_records,
 )
 from stepdown.evaluation.second_twin import SecondTwinConfig, fit_second_twin
@@ -205,18 +205,11 @@ def _over_seeds(seeds: list[Estimates], name: str) -> Estimate:
         return join(_over_seeds(seeds, "fqe"), _over_seeds(seeds, "wdr"))
     each = [getattr(one, name) for one in seeds]
     draws = np.mean([one.draws for one in each], axis=0)
-    return _interval(float(np.mean([one.value for one in each])), draws)
+    return make_estimate(float(np.mean([one.value for one in each])), draws)
 
 
 def _minus(ours: Estimate, theirs: Estimate) -> Estimate:
-    return _interval(ours.value - theirs.value, ours.draws - theirs.draws)
-
-
-def _interval(value: float, draws: np.ndarray) -> Estimate:
-    if not np.isfinite(draws).all():
-        return Estimate(value, -np.inf, np.inf, draws)
-    low, high = np.quantile(draws, MIDDLE)
-    return Estimate(value, float(low), float(high), draws)
+    return make_estimate(ours.value - theirs.value, ours.draws - theirs.draws)
 
 
 def _tell(one: Estimate) -> dict[str, float | None]:
@@ -473,13 +466,14 @@ class JudgeElsewhere:
             name: judge_in_patients(policies, starts, world) for name, policies in wanted.items()
         }
         weights, rows = resample(np.asarray(starts.row)), []
+        usual = {metric: values_of(team, metric) for metric in ("reward", "unsafe_hours")}
         for method, one in judged.items():
-            for metric in ("reward", "unsafe_hours"):
-                own = values_of(one, metric)
-                rows.append((method, metric, estimate(own, weights)))
-                if method != TEAM:
-                    apart = difference(own, values_of(team, metric))
-                    rows.append((method, f"{metric}_minus_{TEAM}", estimate(apart, weights)))
+            own = {metric: values_of(one, metric) for metric in ("reward", "unsafe_hours")}
             alarm = np.stack([charged(guard, starts.state, seed[:, 1]) for seed in one.level])
-            rows.append((method, "charged", estimate(alarm, weights)))
-        return [{"shift": shift.name, "method": x, "metric": y, **found} for x, y, found in rows]
+            told = with_differences({TEAM: usual, method: own}, TEAM)
+            told = [x for x in told if x[0] == method]
+            rows += [*told, (method, "charged", alarm)]
+        return [
+            {"shift": shift.name, "method": x, "metric": y, **estimate(values, weights)}
+            for x, y, values in rows
+        ]

@@ -174,6 +174,7 @@ class Desk:
     teller: Teller = SILENT
     stopping: Callable[[], bool] = _never
     half_done: Path | None = None  # where the job at work may keep what it has done so far
+    save_seconds: float = 20.0  # least time between two savings of what is half done
 
     def folder(self, job: Job) -> Path:
         """The folder of a finished job."""

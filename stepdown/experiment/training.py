@@ -67,7 +67,7 @@ class TrainPolicy:
         folder = desk.half_done or Path()
         record = Record(folder, self, desk.teller, select, rule)
         keys = jr.split(jr.key(self.key), max(self.seeds) + 1)[np.array(self.seeds)]
-        watch = Watch(record.tell, desk.stopping, desk.half_done)
+        watch = Watch(record.tell, desk.stopping, desk.half_done, desk.save_seconds)
         policies, curves = self.method.learn(task, self._config(desk), keys=keys, watch=watch)
         record.fill(curves, policies)
         kept = {name: x for name, x in curves.items() if np.ndim(x) > 1}

@@ -17,12 +17,13 @@ from stepdown.app.server import create_app
 from stepdown.app.service import Service, ServiceConfig
 from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
 from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
+from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.policies.saved import save_policy
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
+from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
@@ -31,15 +32,13 @@ from stepdown.signals import LEVELS
 from stepdown.training import stack
 from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step
 from stepdown.twin.fit import Twin, TwinConfig, make_twin, save_twin, twin_rows
+from stepdown.twin.twins import TWINS
 
 COHORT_CONFIG = CohortConfig(patients=48, hours=24.0)
-TWIN = TwinConfig(
-    model="best",
-    errors=256,
-    calibrated=CalibratedConfig(members=2, width=16, depth=1),
-)
+SIZES = CalibratedConfig(members=2, width=16, depth=1, errors=256)
+TWIN = TwinConfig(TWINS["best"], SIZES)
 DRAWS = 50  # simulated courses
-GUARDIAN = DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0))
+GUARDIAN = DensityConfig(DENSITIES["kde"], 0.5, KdeConfig(action_weight=4.0))
 
 
 def make_run(out: Path) -> Path:
@@ -72,9 +71,9 @@ def quick_twin(train: Transitions, select: Transitions) -> Twin:
     twin = make_twin(fit_scaler(train), 6, TWIN, key=jr.key(0))
     rows = twin_rows(twin, _held(train)), twin_rows(twin, _held(select))
     step = jax.jit(usual_step)(*rows[0])
-    members = [Member(step, 6, TWIN.calibrated, key=key) for key in jr.split(jr.key(1))]
+    members = [Member(step, 6, SIZES, key=key) for key in jr.split(jr.key(1))]
     members = [eqx.tree_at(_last, x, tuple(0.1 * y for y in _last(x))) for x in members]
-    network = calibrate(stack(members), rows[1], TWIN.errors, key=jr.key(2))
+    network = calibrate(stack(members), rows[1], SIZES.errors, key=jr.key(2))
     return dataclasses.replace(twin, network=network)
 
 

@@ -346,6 +346,13 @@ class ByPressure(eqx.Module):
 
     pairs: Pairs
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 0, 3
+
+    def floor(self) -> None:
+        return None
+
     def log_density(self, state, level, /):
         return (90.0 - state[0, MAP]) / 4.0
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from stepdown.guardian.density import Pairs
 
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
@@ -29,7 +30,6 @@ from stepdown.evaluation.choosing import (
 )
 from stepdown.evaluation.judging import judge_in_twin
 from stepdown.evaluation.off_policy import OffPolicyConfig
-from stepdown.guardian.pairs import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.episodes import Mode
 from stepdown.policies.networks import LearnedPolicy, make_network
@@ -62,6 +62,13 @@ class Steady(eqx.Module):
     """
 
     pairs: Pairs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 0, 3
+
+    def floor(self) -> None:
+        return None
 
     def log_density(self, state, level, /):
         odd = jnp.abs(state[-1, MAP] - 40.0 - 2.0 * state[-1, LEVEL])

@@ -22,6 +22,13 @@ class Distance:
 
     pairs: Any = None
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 0, 3
+
+    def floor(self) -> None:
+        return None
+
     def log_density(self, state, level):
         return -jnp.abs(level - state[-1, LEVEL])
 

@@ -7,14 +7,13 @@ import pytest
 
 from stepdown.evaluation.importance import Bounds, Overlap
 from stepdown.evaluation.off_policy import Estimate, Estimates
-from stepdown.experiment.choice_jobs import choose_in_fields
-from stepdown.experiment.evidence import finished, make_evidence
-from stepdown.experiment.evidence_jobs import tell_policies
-from stepdown.experiment.jobs import Desk, in_order, run_job
-from stepdown.experiment.plan import make_plan
+from stepdown.experiment.evidence_jobs import choose_in_fields, tell_policies
+from stepdown.experiment.jobs import Desk, Job, in_order, run_job
+from stepdown.experiment.patients import ImportPatients
+from stepdown.experiment.plan import finished_evidence, make_evidence, make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice
-from stepdown.experiment.wiring import Imported
 from tests.evaluation.test_choosing import evidence
+from tests.experiment.works import Begin
 
 POCKET = PRESETS["pocket"]
 
@@ -23,7 +22,7 @@ def test_evidence_rests_on_jobs_of_the_run_and_trains_nothing():
     for name in ("pocket", "paper", "full"):
         plan = make_plan(PRESETS[name], PRESETS[name].cohorts[-1])
         own = {job.name for job in in_order(plan.jobs)}
-        more = make_evidence(plan).jobs
+        more = list(make_evidence(plan).by_kind.values())
         assert [job.name.rsplit("/", 1)[1] for job in more] == [
             "second", "records", "choice", "certificate", "groups", "transfer",
         ]  # fmt: skip
@@ -32,20 +31,19 @@ def test_evidence_rests_on_jobs_of_the_run_and_trains_nothing():
 
 
 def test_recordings_have_no_transfer():
-    plan = make_plan(POCKET, CohortChoice(), Imported(Path("somewhere"), "digest"))
+    plan = make_plan(POCKET, CohortChoice(), ImportPatients(Path("somewhere"), "digest"))
     found = make_evidence(plan)
     assert found.transfer is None
-    assert len(found.jobs) == 5
+    assert len(found.by_kind) == 5
 
 
 def test_only_finished_evidence_is_published(tmp_path):
     plan, desk = make_plan(POCKET, CohortChoice()), Desk(tmp_path)
-    assert finished([plan], desk) == []
+    assert finished_evidence([plan], desk) == []
     job = make_evidence(plan).groups
     assert job is not None
-    quick = type(job)(job.name, job.settings, job.sources, lambda desk: {"info.json": b"{}"})
-    run_job(quick, desk)  # of another fingerprint, as it needs nothing
-    assert finished([plan], desk) == []
+    run_job(Job(job.name, Begin(1.0)), desk)  # another job in its place
+    assert finished_evidence([plan], desk) == []
 
 
 def policy(value: float, spread: float, word, limits: bool = True) -> Estimates:

@@ -1,102 +1,115 @@
 """Jobs are made once, renewed only if something they rest on changed, and survive interruption."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import pytest
 
-from stepdown.experiment.jobs import Desk, Job, alone, arrays_and_info, in_order, run_jobs
+from stepdown.experiment.jobs import Desk, Job, alone, in_order, jobs_of, run_jobs
 from stepdown.experiment.plan import make_plan
-from stepdown.experiment.presets import PRESETS, ROWS, CohortChoice, recipe_of, sizes_of
-from stepdown.experiment.sweeps import WINDOWS
-
-
-@dataclass(frozen=True)
-class Number:
-    value: float
-
-
-def chain(made: list[str], first: float = 1.0, second: float = 10.0) -> list[Job]:
-    """Three jobs, each needing the one before; `made` notes who was really made."""
-
-    def source(desk: Desk):
-        made.append("source")
-        return arrays_and_info({"x": np.array(first)}, {})
-
-    def twice(desk: Desk):
-        made.append("twice")
-        return arrays_and_info({"x": 2 * desk.arrays(one)["x"]}, {"seen": True})
-
-    def shifted(desk: Desk):
-        made.append("shifted")
-        return arrays_and_info({"x": desk.arrays(two)["x"] + second}, {})
-
-    one = Job("a/source", Number(first), ("signals.py",), source)
-    two = Job("a/twice", Number(2.0), ("signals.py",), twice, (one,))
-    three = Job("b/shifted", Number(second), (), shifted, (two,))
-    return [one, two, three]
+from stepdown.experiment.presets import PRESETS, CohortChoice, sizes_of
+from stepdown.experiment.training import TrainPolicy
+from stepdown.experiment.twins import WINDOWS
+from stepdown.handover import shown
+from stepdown.policies.methods import METHODS, make_recipe
+from tests.experiment.works import Begin, Interrupt, chain, made, notes
 
 
 def test_jobs_come_after_what_they_need_and_each_once():
-    one, two, three = chain([])
-    assert in_order([three, two, three]) == [one, two, three]
+    one, two, three = chain()
+    assert [job.name for job in in_order([three, two, three])] == [
+        "a/begin",
+        "a/twice",
+        "b/shifted",
+    ]
+    assert (one.needs, two.needs, three.needs) == ((), (one,), (two,))
 
 
 def test_a_finished_job_is_not_made_again(tmp_path):
-    made: list[str] = []
     desk = Desk(tmp_path)
-    run_jobs(chain(made)[2:], desk)
-    assert desk.arrays(chain([])[2])["x"] == 12.0
-    run_jobs(chain(made), desk)
-    assert made == ["source", "twice", "shifted"]
-    assert desk.info(chain([])[1]) == {"seen": True}
+    run_jobs(chain()[2:], desk)
+    assert desk.arrays(chain()[2])["x"] == 12.0
+    run_jobs(chain(), desk)
+    assert notes(desk) == ["begin", "twice", "shifted"]
+    assert desk.info(chain()[1]) == {"name": "twice"}
 
 
 def test_a_change_renews_what_depends_on_it_and_nothing_else(tmp_path):
-    made: list[str] = []
     desk = Desk(tmp_path)
-    run_jobs(chain(made), desk)
-    run_jobs(chain(made, second=20.0), desk)
-    assert made == ["source", "twice", "shifted", "shifted"]
-    assert desk.arrays(chain([], second=20.0)[2])["x"] == 22.0
-    run_jobs(chain(made, first=3.0, second=20.0), desk)
-    assert made[4:] == ["source", "twice", "shifted"]
-    assert desk.arrays(chain([], 3.0, 20.0)[2])["x"] == 26.0
+    run_jobs(chain(), desk)
+    run_jobs(chain(last=20.0), desk)
+    assert notes(desk)[3:] == ["shifted"]
+    assert desk.arrays(chain(last=20.0)[2])["x"] == 22.0
+    run_jobs(chain(3.0, 20.0), desk)
+    assert notes(desk)[4:] == ["begin", "twice", "shifted"]
+    assert desk.arrays(chain(3.0, 20.0)[2])["x"] == 26.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """Work whose setting may be anything, with words that only people see."""
+
+    setting: Any
+    words: str = shown("plain")
+
+    def make(self, desk: Desk):
+        return made(desk, "told", 0.0)
+
+
+def one_way() -> None:
+    """A setting."""
+
+
+def another_way() -> None:
+    """Another setting."""
+
+
+@pytest.mark.parametrize(
+    ("setting", "other"),
+    [(1, 2), ((1, 2), (2, 1)), ({"a": 1}, {"a": 2}), (one_way, another_way),
+     (Begin(1.0), Begin(2.0)), ((Begin(1.0),), (Begin(2.0),))],
+)  # fmt: skip
+def test_every_setting_counts_and_words_do_not(setting, other):
+    job = Job("told", Told(setting))
+    assert job.fingerprint == Job("told", Told(setting, "other words")).fingerprint
+    assert job.fingerprint != Job("told", Told(other)).fingerprint
+    assert job.fingerprint != Job("told again", Told(setting)).fingerprint
+
+
+def test_jobs_are_found_wherever_they_stand():
+    one, two, _ = chain()
+    found = Job("told", Told({"a": (one, [two]), "b": Told(one)})).needs
+    assert found == (one, two)
 
 
 def test_a_damaged_job_is_made_again(tmp_path):
-    made: list[str] = []
     desk = Desk(tmp_path)
-    run_jobs(chain(made), desk)
-    file = desk.folder(chain([])[1]) / "arrays.safetensors"
+    run_jobs(chain(), desk)
+    file = desk.folder(chain()[1]) / "arrays.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    run_jobs(chain(made), desk)
-    assert made[3:] == ["twice"]
+    run_jobs(chain(), desk)
+    assert notes(desk)[3:] == ["twice"]
 
 
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
-    made: list[str] = []
     desk = Desk(tmp_path)
-
-    def stop(desk: Desk):
-        raise KeyboardInterrupt
-
-    one, two, three = chain(made)
+    one, two, three = chain()
     with pytest.raises(KeyboardInterrupt):
-        run_jobs([one, replace(two, make=stop)], desk)
+        run_jobs([one, Job("a/twice", Interrupt((one,)))], desk)
     assert [desk.is_done(job) for job in (one, two, three)] == [True, False, False]
     run_jobs([three], desk)
-    assert made == ["source", "twice", "shifted"]
+    assert notes(desk) == ["begin", "twice", "shifted"]
 
 
 def test_two_runs_into_one_folder_are_refused(tmp_path):
+    folder = jobs_of(tmp_path / "run")
     with (
-        alone(tmp_path / "run"),
+        alone(folder),
         pytest.raises(ValueError, match="expected nobody at work there"),
-        alone(tmp_path / "run"),
+        alone(folder),
     ):
         pass
-    with alone(tmp_path / "run") as desk:  # the first one has ended
+    with alone(folder) as desk:  # the first one has ended
         assert desk.path == tmp_path / "run.jobs"
 
 
@@ -109,38 +122,32 @@ def test_jobs_of_a_preset_have_different_names_and_prints(preset):
     for plan in plans:
         assert set(plan.compared) == {(d, s) for d in config.data for s in config.settings}
         for rows in plan.compared.values():
-            assert tuple(rows) == config.rows
+            assert tuple(rows) == config.methods
 
 
 def test_recorded_policies_do_not_depend_on_the_twin_that_judges_them():
     config = PRESETS["paper"]
     other = replace(config, twin_seeds=1)
-    ours, theirs = (make_plan(x, x.cohorts[0]) for x in (config, other))
-    key = ("recorded", "ours")
-    for row in config.rows:
-        assert ours.compared[key][row].train.fingerprint == (
-            theirs.compared[key][row].train.fingerprint
-        )
-        assert ours.compared[key][row].judge.fingerprint != (
-            theirs.compared[key][row].judge.fingerprint
-        )
+    ours, theirs = (make_plan(x, x.cohorts[0]).recorded for x in (config, other))
+    for name in config.methods:
+        assert ours[name].train.fingerprint == theirs[name].train.fingerprint
+        assert ours[name].judge.fingerprint != theirs[name].judge.fingerprint
 
 
-def test_rows_differ_by_the_idea_alone():
+def test_methods_differ_by_the_idea_alone():
     """The shaped row of a method charges jumps as CORMPO does; the unshaped one charges nothing."""
-    cormpo = recipe_of("cormpo_kde", "ours", "recorded", None)
-    for name, row in ROWS.items():
-        if row.method in ("bc", "svr"):
+    cormpo: Any = make_recipe("cormpo_kde")
+    for name, method in METHODS.items():
+        if name in ("bc", "svr", "expert"):
             continue
-        recipe = recipe_of(name, "ours", "recorded", None)
-        weight = 0.5 if row.shaped else 0.0
-        same = replace(cormpo, jump_weight=weight, penalty_weight=recipe.penalty_weight)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+        recipe: Any = make_recipe(name)
+        weight = 0.5 if method.shaped else 0.0
+        same = replace(cormpo, jump_weight=weight, penalty_weight=recipe.penalty_weight)
         assert recipe == same
 
 
-def test_rows_in_the_twin_learn_there_and_are_not_searched():
-    plan = make_plan(PRESETS["full"], CohortChoice())
-    rows = plan.compared["recorded", "ours"]
+def test_methods_in_the_twin_learn_there_and_are_not_searched():
+    rows = make_plan(PRESETS["full"], CohortChoice()).recorded
     for name in ("mbpo_twin", "cormpo_twin"):
         needs = [job.name.split("/")[1] for job in rows[name].train.needs]
         assert "twin" in needs
@@ -165,3 +172,25 @@ def test_a_run_may_leave_its_searches_out():
     assert not [name for name in names if "/trial/" in name or "/search/" in name]
     assert sizes_of("full").searches
     assert not sizes_of("demo").searches
+
+
+def test_the_paper_shapes_no_reward_of_noisy_data_so_both_rows_are_one():
+    plan = make_plan(PRESETS["paper"], CohortChoice())
+    noisy, recorded = (plan.compared[data, "paper"] for data in ("noisy", "recorded"))
+    assert noisy["mbpo"] == noisy["mbpo_shaped"]
+    assert noisy["cormpo_kde"] == noisy["cormpo_unshaped"]
+    assert recorded["mbpo"] != recorded["mbpo_shaped"]
+
+
+@pytest.mark.parametrize("setting", ["ours", "paper"])
+@pytest.mark.parametrize("data", ["recorded", "noiseless", "noisy"])
+def test_guardians_have_the_papers_percentile_and_the_settings_weight(data, setting):
+    """20 % of synthetic, 35 % of recorded hours; weight 8 in our setting, 1 in the paper's."""
+    plan = make_plan(PRESETS["paper"], CohortChoice())
+    train = plan.compared[data, setting]["cormpo_kde"].train.work
+    assert isinstance(train, TrainPolicy)
+    guardian: Any = train.guardian and train.guardian.work
+    assert guardian.limits.percentile == (35.0 if data == "recorded" else 20.0)
+    assert guardian.density.settings.action_weight == (8.0 if setting == "ours" else 1.0)
+    assert guardian.source.data == train.source.data == data
+    assert guardian.source.config == PRESETS["paper"].dataset

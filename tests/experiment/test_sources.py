@@ -1,78 +1,106 @@
-"""Where the hours of a data set come from: recorded, synthetic, or synthetic with noise."""
+"""A fingerprint moves with every module that a job imports, and with no other."""
 
-import jax.random as jr
-import numpy as np
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
-from stepdown.experiment.jobs import Desk, Job, arrays_and_info, run_job
-from stepdown.experiment.models import Source, hours_of
-from stepdown.experiment.plan import make_plan
+from stepdown.experiment.jobs import Job, in_order
+from stepdown.experiment.plan import make_evidence, make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice
-from stepdown.handover import Transitions
-from stepdown.patients.pump import load_profile
-from stepdown.policies.datasets import DatasetConfig, make_noiseless
-from stepdown.policies.rules import RULES
-from stepdown.problem.persistence import CarryForward
-from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import LEVEL
+from stepdown.experiment.sources import FOLDER, closure, digest_of
+from stepdown.experiment.twins import FitTwin
 
-CONFIG = DatasetConfig(episodes=100, select_episodes=100)
-STORED = ("state", "level", "reward", "last", "patient", "next_state")
+TWIN = FitTwin.__module__
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("jobs"))
-
-
-@pytest.fixture(scope="module")
-def patients(desk) -> Job:
-    job = make_plan(PRESETS["pocket"], CohortChoice()).patients
-    run_job(job, desk)
-    return job
-
-
-@pytest.fixture(scope="module")
-def synthetic(desk, patients) -> Job:
-    """Levels drawn by lot, in patients that stay as they are."""
-
-    def make(desk):
-        recorded, arrays = hours_of(desk, patients), {}
-        for part in (recorded.train, recorded.select):
-            made = make_noiseless(
-                RULES["random"], CarryForward(load_profile("cp")), part, CONFIG, key=jr.key(0)
-            )
-            arrays |= {f"{part.role}.{name}": getattr(made, name) for name in STORED}
-        return arrays_and_info(arrays, {})
-
-    job = Job("data", CONFIG, (), make)
-    run_job(job, desk)
-    return job
-
-
-def test_recorded_hours_are_those_of_the_patients(desk, patients):
-    known, found = hours_of(desk, patients), Source("recorded", patients, None, CONFIG).hours(desk)
-    for own, part in zip((known.train, known.select), found, strict=True):
-        assert part.role == own.role
-        assert np.array_equal(part.state, own.state)
-
-
-def test_the_noisy_set_is_the_noiseless_one_with_noise(desk, patients, synthetic):
-    clean, noisy = (
-        Source(name, patients, synthetic, CONFIG).hours(desk) for name in ("noiseless", "noisy")
+@pytest.fixture
+def package(tmp_path) -> Path:
+    """A copy of the sources to edit."""
+    return Path(
+        shutil.copytree(FOLDER, tmp_path / "stepdown", ignore=shutil.ignore_patterns("*.pyc"))
     )
-    sd = np.asarray(fit_scaler(hours_of(desk, patients).train).sd)
 
-    def moved(before: Transitions, after: Transitions) -> np.ndarray:
-        return (np.asarray(after.state) - np.asarray(before.state))[..., :LEVEL] / sd
 
-    for before, after in zip(clean, noisy, strict=True):
-        assert len(before.level) == 600
-        change = moved(before, after)
-        hit = np.abs(change).max((1, 2)) > 0
-        assert hit.mean() == pytest.approx(0.8, abs=0.07)  # 4 sd of 600 states
-        assert change[hit].std((0, 1)) == pytest.approx(np.full(LEVEL, 0.2), rel=0.1)
-        assert np.array_equal(after.reward, before.reward)
-        assert np.array_equal(after.level, before.level)
-    train, select = (moved(*pair) for pair in zip(clean, noisy, strict=True))
-    assert not np.allclose(train, select, atol=0.01)  # noise of their own
+def edited(package: Path, name: str) -> str:
+    """The digest of the twin's job after a line more in a module of a fresh copy."""
+    file = package.joinpath(*name.split(".")[1:]).with_suffix(".py")
+    file = file if file.is_file() else file.with_suffix("") / "__init__.py"
+    copy = package.with_name(f"with-{name}")
+    shutil.copytree(package, copy)
+    with (copy / file.relative_to(package)).open("a") as source:
+        source.write("\nANOTHER_LINE = 1\n")
+    return digest_of([TWIN], copy)
+
+
+def test_a_line_in_any_imported_module_moves_the_digest_and_others_do_not(package):
+    """Every tenth module of the closure, and some outside."""
+    before, inside = digest_of([TWIN], package), sorted(closure([TWIN]))
+    assert len(inside) > 20
+    for name in inside[::10]:
+        assert edited(package, name) != before, name
+    for name in ("stepdown.app.gates", "stepdown.policies.sac", "stepdown.report.page"):
+        assert name not in inside
+        assert edited(package, name) == before, name
+
+
+def test_what_left_stale_tables_behind_is_in_the_closure():
+    """Scores of forecasts and the truth of patients were once in no list."""
+    assert "stepdown.evaluation.forecast" in closure([TWIN])
+    for job in make_plan(PRESETS["pocket"], CohortChoice()).jobs:
+        assert "stepdown.records.latents" in closure([type(job.work).__module__]), job.name
+
+
+def test_a_table_beside_a_module_counts(package):
+    before = digest_of([TWIN], package)
+    (package / "patients" / "profiles" / "cp.json").open("a").write(" ")
+    copy = Path(shutil.copytree(package, package.with_name("copy")))
+    assert digest_of([TWIN], copy) != before
+
+
+def test_imports_in_functions_count_and_those_for_type_checkers_do_not(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "__init__.py").write_text('"""A folder."""')
+    (tmp_path / "deep" / "one.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom stepdown.deep import two\n"
+        "if TYPE_CHECKING:\n    import stepdown.four\n"
+        "def late():\n    from stepdown.three import x\n    return x\n"
+    )
+    for name in ("deep/two", "three", "four"):
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    found = closure(["stepdown.deep.one"], tmp_path)
+    assert found == {"stepdown.deep", "stepdown.deep.one", "stepdown.deep.two", "stepdown.three"}
+
+
+@dataclass(frozen=True)
+class Nothing:
+    def make(self, desk):
+        return {}
+
+
+def test_a_job_of_somebody_elses_module_rests_on_nothing_of_ours():
+    assert closure([Nothing.__module__]) == set()
+    assert Job("one", Nothing()).fingerprint == Job("one", Nothing()).fingerprint
+
+
+def test_a_new_row_of_a_table_renews_nothing():
+    """No job rests on the tables themselves, only on the row that it was made with."""
+    tables = {"stepdown.policies.methods", "stepdown.twin.twins", "stepdown.guardian.guardians"}
+    plan = make_plan(PRESETS["paper"], CohortChoice())
+    jobs = [*in_order(plan.jobs), *make_evidence(plan).by_kind.values()]
+    kinds = {type(job.work).__module__ for job in jobs}
+    assert len(kinds) > 6
+    assert not tables & closure(kinds)
+
+
+def test_a_training_rests_on_its_own_method_and_no_other():
+    rows = make_plan(PRESETS["paper"], CohortChoice()).recorded
+    for name, own, others in (
+        ("bc", "bc", ("svr", "model_based")),
+        ("cormpo_kde", "model_based", ("svr", "bc")),
+    ):
+        work = rows[name].train.work
+        found = closure({type(work).__module__, work.method.learn.__module__})  # pyright: ignore[reportAttributeAccessIssue]
+        assert f"stepdown.policies.{own}" in found
+        assert not {f"stepdown.policies.{other}" for other in others} & found

@@ -10,28 +10,30 @@ import jax.random as jr
 import numpy as np
 import onnxruntime
 
-from stepdown.guardian.density import Conditional
+from stepdown.guardian.density import Conditional, Pairs
 from stepdown.guardian.flow import FlowDensity, RealNVP, Whitening
 from stepdown.guardian.kde import KdeConfig, fit_kde
-from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.pump import load_profile
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, LEVELS
-from stepdown.twin.baselines import MLPConfig
+from stepdown.twin.baselines import MLPConfig, PersistenceConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.fit import TwinConfig, make_twin
 from stepdown.twin.transformer import TransformerConfig
+from stepdown.twin.twins import TWINS
 
 HIDDEN = (24, 16)
-TWIN = TwinConfig(
-    errors=64,
-    transformer=TransformerConfig(width=16, heads=2, layers=2, feedforward=32, decoder=24),
-    mlp=MLPConfig(hidden=HIDDEN),
-    calibrated=CalibratedConfig(members=2, width=16, depth=2),
-)
+TRANSFORMER = TransformerConfig(width=16, heads=2, layers=2, feedforward=32, decoder=24)
+SIZES = {  # others are small enough
+    "tdt": TRANSFORMER,
+    "rotary": replace(TRANSFORMER, positions="rotary"),
+    "mlp": MLPConfig(hidden=HIDDEN),
+    "best": CalibratedConfig(members=2, width=16, depth=2, errors=64),
+    "persistence": PersistenceConfig(errors=64),
+}
 
 
 def feed(rows, **more):
@@ -65,8 +67,9 @@ def make_policy(hours):
     return LearnedPolicy(scaler, filled(lambda: make_network(sizes, key=jr.key(3))))
 
 
-def make_any_twin(hours, model, base="direct"):
-    config, scaler = replace(TWIN, model=model, base=base), fit_scaler(hours)
+def make_any_twin(hours, model, base=None):
+    kind, scaler = TWINS[model], fit_scaler(hours)
+    config = TwinConfig(kind, SIZES.get(model, kind.small), base)
     twin = filled(lambda: make_twin(scaler, 6, config, key=jr.key(1)))
     twin = replace(twin, scaler=scaler, carry=CarryForward(load_profile("cp")))
     if model != "best":

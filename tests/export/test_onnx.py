@@ -16,11 +16,12 @@ from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
 from stepdown.export.onnx_models import EXPORTABLE, guardian_graph, policy_graph, twin_graph
 from stepdown.guardian.fit import DensityConfig, save_guardian
+from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED, log_densities
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.policies.saved import save_policy
 from stepdown.policies.constraint import Constrained, allowed_levels, masked
+from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import ESE, LEVEL, TAU
@@ -181,7 +182,7 @@ def folder(hours, tmp_path_factory):
     made = tmp_path_factory.mktemp("onnx") / "run"
     save_twin(made / "twin", *make_any_twin(hours, "best"))
     save_policy(made / "policy", make_policy(hours), "bc")
-    config = DensityConfig("kde", kde=KdeConfig(neighbors=20, bandwidth=2.0))
+    config = DensityConfig(DENSITIES["kde"], settings=KdeConfig(neighbors=20, bandwidth=2.0))
     guardian = guardian_of(density_of(hours, "kernels"), np.linspace(-90.0, -60.0, 33))
     save_guardian(made / "guardian", guardian, config, RECORDED, contains_patient_data=True)
     return made

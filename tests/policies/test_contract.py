@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -243,7 +244,7 @@ def states_of(setting):
     return kept, training.learner
 
 
-def settings_of(name: str):
+def settings_of(name: str) -> Any:
     train, select = hours("train"), hours("select")
     if name == "svr":
         behavior, _ = train_bc(train, select, CLONING, key=jr.key(3))

@@ -2,7 +2,7 @@
 
 `patients/recording.py` corrupts cohorts as consoles do; here every fault of an export is placed at
 random, its clock and its units included, and named with the finding that has to follow. The tests
-and `benchmarks/studies/doctor.py` ask the same questions about the same stays, the latter of more of them.
+and `benchmarks/studies/doctor.py` ask the same questions, the latter about more stays.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -4,9 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepdown.evaluation.judging import Judged
-from stepdown.handover import Scores
+from stepdown.handover import DataName, Scores, SettingName
 from stepdown.report.comparison import Comparison
-from stepdown.report.labels import Data, Setting
 
 ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
 # Means of the two patients; all four draws of two patients are equally likely, so the interval of
@@ -40,7 +39,7 @@ def judged(reward, row=ROW, level=6, unsafe=0.25) -> Judged:
 
 
 def comparison(
-    data: Data = "recorded", setting: Setting = "ours", cohort: str = "guarded-7", shift: float = 0
+    data: DataName = "recorded", setting: SettingName = "ours", cohort: str = "guarded-7", shift: float = 0
 ) -> Comparison:
     """Two judges, seven methods; CORMPO is trained twice."""
     both = {

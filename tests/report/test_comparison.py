@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from stepdown.evaluation.compare import student
-from stepdown.evaluation.compare import Row
+from stepdown.evaluation.compare import Row, student
 from stepdown.report.comparison import (
     Comparison,
     across_rows,

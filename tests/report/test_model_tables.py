@@ -7,7 +7,6 @@ import pytest
 
 from stepdown.evaluation.guardian_search import SearchConfig
 from stepdown.evaluation.guardian_search import Trial as DensityTrial
-from stepdown.evaluation.policy_search import Trial as PolicyTrial
 from stepdown.report.grids import DASH, Cell, Grid, to_csv
 from stepdown.report.labels import TWIN_METRICS
 from stepdown.report.model_tables import (
@@ -134,8 +133,9 @@ def test_a_training_is_a_line_for_each_seed():
 
 
 def test_the_best_trial_of_a_policy_is_marked():
-    trials = [PolicyTrial("mbpo", {}, -0.5), PolicyTrial("mbpo", {"sac.discount": 0.95}, 0.25)]
-    assert trials_text(trials[1], trials).splitlines() == [
+    changes = {"sac.discount": 0.95}
+    trials = [{"changes": {}, "score": -0.5}, {"changes": changes, "score": 0.25}]
+    assert trials_text({"trials": trials, "chosen": changes}).splitlines() == [
         "reward in the twin, select patients  change of the preset",
         "                             -0.500  none",
         "                              0.250  sac.discount 0.95  <",

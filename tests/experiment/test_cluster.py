@@ -19,21 +19,24 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from stepdown.experiment.cluster import run_on_ray
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, run_jobs
-from stepdown.experiment.scale import run_on_ray
-from stepdown.policies.model_based import train_model_based
+from stepdown.policies.learning import spread_seeds
+from stepdown.policies.model_based import prepare
 from stepdown.policies.penalties import Unpenalized
-from tests.policies.toys import POCKET, ROWS, MoreIsBetter, make_hours, random_states
+from tests.policies.toys import (
+    POCKET,
+    ROWS,
+    MoreIsBetter,
+    make_hours,
+    random_states,
+    side_by_side,
+)
 
 # Ray's test cluster forks this process to start its own, where JAX has threads; they exec at once.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-
-
-@dataclass(frozen=True)
-class Wide:
-    value: int
 
 
 @pytest.fixture(scope="module")
@@ -50,32 +53,57 @@ def cluster() -> Iterator[Any]:
     started.shutdown()
 
 
-def graph(notes: Path) -> list[Job]:
-    """One job, four that need it, one that needs them; each notes where it begins.
+@dataclass(frozen=True)
+class First:
+    notes: Path
 
-    The four wait for a file named `gate`, so that somebody can be sure to meet them at work.
-    """
-
-    def source(desk: Desk):
-        note(notes, "source")
+    def make(self, desk: Desk):
+        note(self.notes, "source")
         return arrays_and_info({"x": jr.normal(jr.key(3), (64, 64))}, {})
 
-    def wide(number: int) -> Callable[[Desk], Any]:
-        def make(desk: Desk):
-            note(notes, f"wide-{number}")
-            wait_for(lambda: (notes / "gate").exists())
-            x = desk.arrays(first)["x"]
-            return arrays_and_info({"x": jax.nn.softmax(x @ x.T / number)}, {"number": number})
 
-        return make
+@dataclass(frozen=True)
+class Wide:
+    """Waits for a file named `gate`, so that somebody can be sure to meet it at work."""
 
-    def together(desk: Desk):
-        note(notes, "together")
-        return arrays_and_info({"x": sum(desk.arrays(job)["x"] for job in middle)}, {})
+    notes: Path
+    first: Job
+    number: int
 
-    first = Job("a/source", Wide(0), ("signals.py",), source)
-    middle = tuple(Job(f"a/wide-{n}", Wide(n), (), wide(n), (first,)) for n in range(1, 5))
-    return [Job("b/together", Wide(9), (), together, (first, *middle))]
+    def make(self, desk: Desk):
+        note(self.notes, f"wide-{self.number}")
+        wait_for(lambda: (self.notes / "gate").exists())
+        x = desk.arrays(self.first)["x"]
+        found = {"x": jax.nn.softmax(x @ x.T / self.number)}
+        return arrays_and_info(found, {"number": self.number})
+
+
+@dataclass(frozen=True)
+class Together:
+    notes: Path
+    first: Job
+    middle: tuple[Job, ...]
+
+    def make(self, desk: Desk):
+        note(self.notes, "together")
+        return arrays_and_info({"x": sum(desk.arrays(job)["x"] for job in self.middle)}, {})
+
+
+@dataclass(frozen=True)
+class Fail:
+    notes: Path
+    before: Job
+
+    def make(self, desk: Desk):
+        note(self.notes, "fail")
+        raise ValueError("expected hours, got none.")
+
+
+def graph(notes: Path) -> list[Job]:
+    """One job, four that need it, one that needs them; each notes where it begins."""
+    first = Job("a/source", First(notes))
+    middle = tuple(Job(f"a/wide-{n}", Wide(notes, first, n)) for n in range(1, 5))
+    return [Job("b/together", Together(notes, first, middle))]
 
 
 def note(notes: Path, name: str) -> None:
@@ -115,14 +143,9 @@ def folders(tmp_path: Path, name: str) -> tuple[Desk, Path]:
 
 def test_a_job_that_fails_by_itself_ends_the_run_with_its_name(cluster, tmp_path):
     desk, notes = folders(tmp_path, "ray")
-
-    def fail(desk: Desk):
-        note(notes, "fail")
-        raise ValueError("expected hours, got none.")
-
     source = graph(notes)[0].needs[0]
-    failing = Job("c/fail", Wide(1), (), fail, (source,))
-    after = Job("c/after", Wide(1), (), fail, (failing,))
+    failing = Job("c/fail", Fail(notes, source))
+    after = Job("c/after", Fail(notes, failing))
     with pytest.raises(ValueError, match=r"c/fail: expected hours, got none\."):
         run_on_ray([after], desk, cluster.address)
     assert [name for name, _, _ in begun(notes)] == ["fail", "source"]
@@ -198,7 +221,7 @@ UPDATES = 8  # few: later, rounding may switch a unit on or off, which no longer
 TRAIN = """
 import sys
 import numpy as np
-from tests.experiment.test_scale import train_two
+from tests.experiment.test_cluster import train_two
 arrays, devices = train_two()
 assert devices == 2, devices
 np.savez(sys.argv[1], **arrays)
@@ -209,13 +232,10 @@ def train_two() -> tuple[dict[str, np.ndarray], int]:
     """Two seeds of a short training, and the number of devices that learned them."""
     levels = np.arange(ROWS) % 3 + 3
     states = random_states(ROWS, levels, seed=0)
-    policies, curves = train_model_based(
-        make_hours(states, levels, states),
-        MoreIsBetter(),
-        Unpenalized(),
-        replace(POCKET, updates=UPDATES, rollout_every=UPDATES),
-        key=jr.split(jr.key(2), 2),
-    )
+    config = replace(POCKET, updates=UPDATES, rollout_every=UPDATES)
+    hours = make_hours(states, levels, states)
+    setting = prepare(hours, MoreIsBetter(), Unpenalized(), config)
+    policies, curves = side_by_side(setting, spread_seeds(jr.split(jr.key(2), 2)))
     leaves = jax.tree.leaves(policies)
     devices = len(leaves[-1].addressable_shards)
     assert all(shard.data.shape[0] == 2 // devices for shard in leaves[-1].addressable_shards)

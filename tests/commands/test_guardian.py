@@ -10,11 +10,12 @@ from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
 from stepdown.evaluation.guardian_search import SearchConfig, Trial
 from stepdown.evaluation.shifts import score_shifts
-from stepdown.guardian.fit import KIND, load_guardian
+from stepdown.guardian.fit import KIND
+from stepdown.guardian.guardians import load_guardian
 from stepdown.guardian.threshold import log_densities
 from stepdown.problem.hours import make_transitions
-from stepdown.report.guardians import scores_to_text, trials_to_text
 from stepdown.records.fitted_on import read_parts
+from stepdown.report.model_tables import densities_text, shifts_text
 
 PNG = b"\x89PNG"
 
@@ -64,7 +65,7 @@ def test_scores_are_written_as_numbers_and_figures(made, capsys):
     assert [row["asked"] for row in found["kde"]["false_alarms"]] == [0.01, 0.05, 0.2]
     assert {row["kind"] for row in found["conditional"]["shifts"]} == {"offset", "noise", "action"}
     printed = capsys.readouterr().out
-    assert printed == scores_to_text(found)
+    assert printed == shifts_text(found)
     for name in ("shifts.png", "densities-kde.png", "densities-conditional.png"):
         assert (figures / name).read_bytes()[:4] == PNG
 
@@ -96,7 +97,7 @@ def test_the_search_prints_and_draws_what_it_tried(made, capsys):
 
 def test_a_search_without_an_allowed_trial_says_so():
     trial = Trial(8.0, 1.0, 1.0, 0.8, 0.4, 0.9, 0.95, allowed=False)
-    text = trials_to_text(trial, (trial,), SearchConfig())
+    text = densities_text(trial, (trial,), SearchConfig())
     assert "no trial refuses at most 25 % of small changes and at least 90 % of moved" in text
     assert "closest by AUROC: weight 8, bandwidth 1, share 1." in text
 

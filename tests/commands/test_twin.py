@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from stepdown.__main__ import main
+from stepdown.evaluation.forecast import forecast_examples, pick_changes
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
-from stepdown.report.parts import read_note, read_parts
-from stepdown.report.twin_figures import forecast_examples, pick_changes
-from stepdown.twin.fit import TwinConfig, fit_twin, load_twin, save_twin
+from stepdown.records.fitted_on import read_note, read_parts
+from stepdown.twin.fit import fit_twin, save_twin
+from stepdown.twin.twins import TWINS, load_twin, twin_config
 
 PATIENTS, HOURS = 10, 24
 ASKED = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "trend", "trend_base", "crps")
@@ -111,7 +112,7 @@ def test_a_twin_knows_its_patients_and_forecasts_as_fitted(shelf):
     assert (note["model"], note["split"], note["cohort"]) == ("mlp", 7, parts.digest)
     assert len(note["patients"]) == len(parts.train.patient) + len(parts.select.patient) == 8
     twin, config = load_twin(shelf / "mlp")
-    assert (config.model, config.profile) == ("mlp", "cp")
+    assert (config.kind.name, config.profile) == ("mlp", "cp")
     hours = make_transitions(parts.test)
     hour = twin.center(hours.state[0], hours.level[0])
     assert np.isfinite(hour).all()
@@ -144,7 +145,7 @@ def test_a_twin_of_another_cohort_or_split_is_refused(shelf, tmp_path, capsys):
 def test_a_twin_that_does_not_know_its_patients_is_refused(shelf, tmp_path, capsys):
     parts = read_parts(shelf / "cohort")
     train, select = make_transitions(parts.train), make_transitions(parts.select)
-    config = TwinConfig(model="persistence")
+    config = twin_config("persistence")
     twin, _ = fit_twin(train, select, config, key=jr.key(0))
     save_twin(tmp_path / "bare", twin, config)
     words = ("--twin", tmp_path / "bare")
@@ -188,8 +189,9 @@ def test_figures_are_drawn_with_the_scores(shelf, found):
     assert names == pictures | {"growth.json", "manifest.json"}
     for name in ("examples", "calibration", "growth"):
         pixels = matplotlib.image.imread(shelf / "figures" / f"{name}.png")
-        blue = np.abs(pixels[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(-1) < 0.02
-        assert blue.sum() > 200  # the main twin's lines or bars
+        color = [int(TWINS["mlp"].look.color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        own = np.abs(pixels[..., :3] - np.array(color)).max(-1) < 0.02
+        assert own.sum() > 200  # the main twin's lines or bars
     growth = json.loads((shelf / "figures" / "growth.json").read_text())
     assert list(growth) == ["mlp", "persistence"]
     assert all(len(one["map"]["mae"]) == 6 for one in growth.values())
@@ -214,11 +216,12 @@ def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
         level=jnp.full(6, 5),
         role="test",
     )
-    with pytest.raises(ValueError, match="hours in which the level changes, got none"):
-        pick_changes(calm, 4)
+    twin = load_twin(shelf / "mlp")[0]
+    assert pick_changes(calm, 4) == []
+    assert forecast_examples(twin, calm, key=jr.key(0)) is None
     train = make_transitions(read_parts(shelf / "cohort").train)
     with pytest.raises(ValueError, match="expected test patients, got train patients"):
-        forecast_examples({"mlp": load_twin(shelf / "mlp")[0]}, train)
+        forecast_examples(twin, train, key=jr.key(0))
 
 
 def test_the_split_does_not_depend_on_the_command(shelf):

@@ -5,11 +5,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from stepdown.experiment.stopping import StoppedError, stoppable
+from stepdown.experiment.stopping import stoppable
 
 BUSY = """
 import sys, time
@@ -24,11 +23,10 @@ with stoppable("saved.", patience=0.3):
 def test_a_signal_is_noticed_and_the_handlers_come_back(number):
     before = signal.getsignal(number)
     with stoppable("saved.") as stop:
-        stop.check()
+        assert not stop.asked()
         os.kill(os.getpid(), number)
-        with pytest.raises(StoppedError, match=number.name) as caught:
-            stop.check()
-    assert caught.value.code == 128 + number
+        assert stop.asked()
+    assert stop.code == 128 + number
     assert signal.getsignal(number) == before
 
 
@@ -45,12 +43,10 @@ def test_a_long_step_is_ended_from_beside():
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        _, words = process.communicate(timeout=20)
+        _, words = process.communicate(timeout=30)  # not the minute that it would sleep
     assert process.returncode == 143
     assert words == b"stepdown: saved.\n"
-    assert time.monotonic() - began < 10
 
 
 def test_other_threads_are_left_alone():
@@ -58,10 +54,9 @@ def test_other_threads_are_left_alone():
 
     def work():
         with stoppable("saved.") as stop:
-            stop.check()
-            found.append(stop.number)
+            found.append(stop.asked())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [None]
+    assert found == [False]
