@@ -6,9 +6,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 READY := .venv/ready
 
-# Compiled programs are kept between runs: compiling takes longer than running.
+# Compiled programs are kept between runs, the little ones too: compiling takes longer than running.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.2
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 
 .PHONY: help setup demo test browser test-clients clean
 

@@ -25,9 +25,13 @@ PLAINLY = (
 os.environ.setdefault("XLA_FLAGS", " ".join(PLAINLY))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # plain `pytest`; `make test` sets it
-    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache/jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# Programs are kept between runs, the thousands of little ones too. Plain `pytest` needs it said;
+# `make test` does so by these variables, which commands that tests start inherit.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    folder = os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache/jax")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 settings.register_profile("stepdown", deadline=None, derandomize=True)
 settings.load_profile("stepdown")

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from stepdown.guardian.density import Pairs
 
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
@@ -30,6 +29,7 @@ from stepdown.evaluation.choosing import (
 )
 from stepdown.evaluation.judging import judge_in_twin
 from stepdown.evaluation.off_policy import OffPolicyConfig
+from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.patients.episodes import Mode
 from stepdown.policies.networks import LearnedPolicy, make_network

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.guardian.decisions import Normal, normal, ward
 
 from stepdown.evaluation.guardian_search import SearchConfig, search_guardian
 from stepdown.evaluation.shifts import (
@@ -22,6 +21,7 @@ from stepdown.evaluation.shifts import (
 )
 from stepdown.guardian.threshold import Guardian, make_guardian
 from stepdown.problem.scaling import fit_scaler
+from tests.guardian.decisions import Normal, normal, ward
 
 TRAIN, SELECT, TEST = ward("train"), ward("select", seed=1), ward("test", seed=2)
 SMALL = ShiftConfig(states=(1.0, 4.0), levels=(3,))

@@ -26,9 +26,9 @@ from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import ESE, LEVEL, TAU
 from stepdown.twin.fit import make_twin, save_twin
+from stepdown.twin.twins import twin_config
 from tests.export.graphs import (
     HIDDEN,
-    TWIN,
     density_of,
     feed,
     filled,
@@ -222,7 +222,7 @@ def test_an_export_describes_itself_and_is_sealed(folder, tmp_path, rows):
 
 def test_what_cannot_be_exported_is_said(hours, folder, tmp_path, capsys):
     scaler = fit_scaler(hours)
-    twin = filled(lambda: make_twin(scaler, 6, replace(TWIN, model="ssm"), key=jr.key(1)))
+    twin = filled(lambda: make_twin(scaler, 6, twin_config("ssm", "small"), key=jr.key(1)))
     with pytest.raises(ValueError, match=r"best, persistence, tdt, rotary, mlp\), got StateSpace"):
         twin_graph(twin, {})
     (tmp_path / "half/twin").mkdir(parents=True)

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, Role, Transitions
 from stepdown.problem.clinical import PAPER, normalized_reward
-from stepdown.problem.hours import HoursConfig, NoiseConfig, add_noise, make_transitions
+from stepdown.problem.hours import (
+    HoursConfig,
+    NoiseConfig,
+    add_noise,
+    cut_stays,
+    make_transitions,
+)
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.signals import CURRENT, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED, TAU
 
@@ -135,9 +141,9 @@ def test_windows_never_cross_patients_or_gaps(gaps, stride):
     seen = np.ones((PATIENTS, STEPS), bool)
     for row, start, length in gaps:
         seen[row, start : start + length] = False
-    hours = make_transitions(ward(seen=seen), HoursConfig(stride=stride))
-    start, row = first_samples(hours).astype(int), np.asarray(hours.patient)
-    both = np.concatenate([hours.state, hours.next_state], axis=1)
+    windows = cut_stays(ward(seen=seen), stride=stride)  # what transitions are made of
+    start, row = first_samples(windows).astype(int), windows.patient
+    both = np.concatenate([windows.state, windows.next_state], axis=1)
     assert np.array_equal(both[..., SPEED], np.broadcast_to(30_000 + row[:, None], (len(row), 12)))
     assert np.array_equal(both[..., CURRENT], 300 + start[:, None] + np.arange(12))
     assert all(seen[r, s : s + 12].all() for r, s in zip(row, start, strict=True))

@@ -39,7 +39,10 @@ def judged(reward, row=ROW, level=6, unsafe=0.25) -> Judged:
 
 
 def comparison(
-    data: DataName = "recorded", setting: SettingName = "ours", cohort: str = "guarded-7", shift: float = 0
+    data: DataName = "recorded",
+    setting: SettingName = "ours",
+    cohort: str = "guarded-7",
+    shift: float = 0,
 ) -> Comparison:
     """Two judges, seven methods; CORMPO is trained twice."""
     both = {
