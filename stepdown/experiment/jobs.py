@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,7 @@ KIND, INFO, LOCK = "job", "info.json", "lock"
 HALF_DONE = "half-done"  # folder of what jobs keep while they are made
 
 
+@runtime_checkable
 class Work(Protocol):
     """What a job does: a frozen dataclass whose fields are settings and jobs."""
 
@@ -128,6 +129,7 @@ def _modules_of(value: Any) -> set[str]:
     return {value.__module__} if callable(value) else set()
 
 
+@runtime_checkable
 class Teller(Protocol):
     """Says what goes on while a job is made; results do not depend on it."""
 

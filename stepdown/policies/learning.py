@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -61,6 +61,7 @@ class Shrink:
     epochs: int  # of cloning
 
 
+@runtime_checkable
 class Recipe(Protocol):
     """The config of a method: any frozen dataclass that can be made small."""
 
@@ -163,6 +164,7 @@ class Watch:
 ALONE = Watch()
 
 
+@runtime_checkable
 class Loop(Protocol):
     """A training in pieces; keys with an axis train that many seeds side by side."""
 
@@ -231,14 +233,16 @@ def _run(loop: Loop, key, seeds: tuple[int, ...], watch: Watch) -> tuple[Policy,
             number = done // loop.every
             for name, value in training.tally.items():
                 curves[name][number - 1] = value
-            now = {name: x[number - 1] for name, x in curves.items()}
+            now = {name: np.asarray(x[number - 1]) for name, x in curves.items()}
             share = done / loop.updates
             watch.tell(Epoch(seeds, number, done, share, now, loop.finish(training)))
-        ended, due = done == loop.updates, time.monotonic() - saved >= watch.seconds
-        if folder and (ended or watch.stopping() or (due and done % loop.every == 0)):
+        stopping, ended = watch.stopping(), done == loop.updates
+        due = done % loop.every == 0 and time.monotonic() - saved >= watch.seconds
+        if folder and (stopping or ended or due):
             save_training(folder, HalfDone(training, curves), done)
             saved = time.monotonic()
-        watch.check()
+        if stopping:
+            raise TrainingStoppedError
     return loop.finish(training), curves
 
 

@@ -106,8 +106,8 @@ def test_losses_that_are_no_numbers_end_the_training(tmp_path):
 
 
 def test_a_line_is_told_in_words():
-    line = {"seed": 0, "reward": 0.5, "critic_loss": 2.0, "levels": [0, 0, 0.25, 0.75, 0, 0, 0, 0]}
-    assert words_of(line) == "reward 0.500  critic loss 2.000  P4 25% P5 75%"
+    line = {"seed": 0, "reward": 0.5, "critic_loss": 2.0, "levels": SHARES.tolist()}
+    assert words_of(line) == "reward 0.500  critic loss 2.000  P4 25% P5 50% P6 25%"
 
 
 def test_checksums_are_the_published_ones():

@@ -54,8 +54,9 @@ def test_what_left_stale_tables_behind_is_in_the_closure():
 
 def test_a_table_beside_a_module_counts(package):
     before = digest_of([TWIN], package)
-    (package / "patients" / "profiles" / "cp.json").open("a").write(" ")
     copy = Path(shutil.copytree(package, package.with_name("copy")))
+    profile = copy / "patients" / "profiles" / "cp.json"
+    profile.write_text(profile.read_text() + " ")
     assert digest_of([TWIN], copy) != before
 
 
