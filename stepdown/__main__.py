@@ -63,7 +63,7 @@ COMMANDS: dict[str, Command] = {
         "export",
         "ExportConfig",
         "export",
-        "Export a cohort's hours or a run's models for other people's programs.",
+        "Export the hours of a cohort, or the models of a run, for other people's programs.",
     ),
     "doctor": Command(
         "doctor",
@@ -114,10 +114,13 @@ COMMANDS: dict[str, Command] = {
         "app",
         "AppConfig",
         "serve",
-        "Serve the what-if forecasts of a finished run on this machine.",
+        "Show the what-if screen of a finished run; research use, on recorded data.",
     ),
     "audit verify": Command(
-        "audit", "AuditConfig", "verify_audit", "Check that nobody has changed the audit of an app."
+        "audit",
+        "AuditConfig",
+        "verify_audit",
+        "Verify the audit of an app: every entry, their order, and the end.",
     ),
 }
 

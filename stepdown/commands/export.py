@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import jax.random as jr
+from tyro.conf import Positional
 
 from stepdown.artifacts import provenance, require_free, write_folder
 from stepdown.problem.hours import HoursConfig, make_transitions
@@ -24,7 +25,9 @@ ModelName = Literal["policy", "twin", "guardian"]
 class ExportConfig:
     """Export the hours of a cohort, or the models of a run, for other people's programs."""
 
-    source: Path  # cohort of `stepdown simulate` (or a Parquet file like it), or a finished run
+    source: Positional[
+        Path
+    ]  # cohort of `stepdown simulate` (or a Parquet file like it), or a finished run
     minari: Path | None = None  # new folder for Minari data sets (its MINARI_DATASETS_PATH)
     d4rl: Path | None = None  # new folder for D4RL-style HDF5 files
     onnx: Path | None = None  # new folder for the models of a run as ONNX files

@@ -117,7 +117,7 @@ class Record:
         epochs = len(next(iter(curves.values())))
         for row, seed in enumerate(self._work.seeds):
             for number in range(1, epochs + 1):
-                info = {name: x[number - 1, row] for name, x in curves.items()}
+                info = {name: np.asarray(x[number - 1, row]) for name, x in curves.items()}
                 last = member(policies, row)
                 epoch = Epoch((row,), number, number, number / epochs, info, last)
                 self._write(seed, epoch, info, last)
