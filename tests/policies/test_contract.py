@@ -30,13 +30,16 @@ from stepdown.policies.learning import (
     Watch,
     apply_changes,
 )
-from stepdown.policies.methods import METHODS, make_recipe
+from stepdown.policies.methods import METHODS as TABLE
+from stepdown.policies.methods import make_recipe
+from stepdown.policies.model_based import OURS
 from stepdown.policies.penalties import PENALTIES, Unpenalized, charge
 from stepdown.policies.rules import RULES
 from stepdown.policies.saved import load_policy, save_policy
 from stepdown.policies.svr import SVRConfig
 from stepdown.signals import LEVELS
 from stepdown.training import FitConfig, member
+from tests.documented import documented
 from tests.policies.toys import (
     ENSEMBLE,
     POCKET,
@@ -53,7 +56,9 @@ REGULARIZED = SVRConfig(
     updates=200, report_every=200, batch=64, widths=(32, 32), sac=POCKET.sac, behavior=CLONING
 )
 KEYS = jr.split(jr.key(3), 1)
-SHAPES = ("bc", "svr", "mbpo", "cormpo_kde")  # one of every kind of program
+EXAMPLE = documented("A learner")
+METHODS = {**TABLE, EXAMPLE.name: EXAMPLE}
+SHAPES = ("bc", "svr", "mbpo", "cormpo_kde", EXAMPLE.name)  # one of every kind of program
 
 
 @functools.cache
@@ -79,8 +84,12 @@ def task_of(name: str, rows=None) -> Task:
     return Task(train, hours("select"), dynamics, guardian, method.penalty)
 
 
+def preset(name: str) -> Recipe:
+    return make_recipe(name) if name in TABLE else METHODS[name].recipe(OURS)
+
+
 def recipe_of(name: str, *, constrained: bool = False) -> Recipe:
-    recipe = make_recipe(name, shrink=TINY)
+    recipe = preset(name).shrunk(TINY)
     return dataclasses.replace(recipe, constrained=constrained)  # pyright: ignore[reportArgumentType]
 
 
@@ -170,7 +179,7 @@ def test_every_method_reports_a_row_per_epoch_and_seed(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_six_trials_of_its_own_numbers(name):
-    recipe = make_recipe(name)
+    recipe = preset(name)
     trials = [apply_changes(recipe, changes) for changes in METHODS[name].trials]
     assert trials[0] == recipe
     assert len(trials) == 6
@@ -198,7 +207,7 @@ def test_a_stopped_training_goes_on_to_the_same_policy(name, tmp_path):
         jax.tree.leaves((policies, curves)), jax.tree.leaves(learned(name)), strict=True
     ):
         np.testing.assert_array_equal(again, once)
-    if name != "bc":  # which takes a minute and begins again
+    if told:  # cloning tells nothing while it learns, and begins again
         assert [(one.number, one.updates) for one in told] == [(1, 100), (2, 200)]
         assert [one.share for one in told] == [0.5, 1.0]
         assert told[1].info["value"] == curves["value"][1, 0]

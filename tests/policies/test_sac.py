@@ -1,5 +1,7 @@
 """Discrete SAC against exact soft value iteration, and what one update may and may not do."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -104,6 +106,46 @@ def test_temperature_falls_while_the_policy_is_too_random(one_update):
     before, after, info = one_update
     assert info["entropy"] > 0.1 * np.log(8)  # the first policy is nearly uniform
     assert after.log_temperature < before.log_temperature
+
+
+def constant_learner(actor, first, second, targets):
+    """Networks that answer the same in every state: their last biases."""
+    learner = begin_learner(STATES, (4,), make_rates(CONFIG), key=jr.key(0))
+
+    def constant(networks, outputs):
+        weights = tuple(jnp.zeros_like(x) for x in networks.weights)
+        return replace(networks, weights=weights, biases=(networks.biases[0], jnp.asarray(outputs)))
+
+    networks = constant(learner.networks, [actor, first, second])
+    return replace(learner, networks=networks, targets=constant(learner.targets, targets))
+
+
+LEVELS = np.zeros(8)
+LOW, HIGH = LEVELS - 1.0, LEVELS + 3.0
+
+
+@pytest.mark.parametrize("targets", [(LOW, HIGH), (HIGH, LOW)])
+def test_the_smaller_target_critic_counts(targets):
+    """Uniform policy: the goal is r + discount (smaller + T log 8), whichever critic is smaller."""
+    batch = all_decisions(*small_mdp())
+    learner = constant_learner(LEVELS, LEVELS, LEVELS, targets)
+    _, info = update(learner, batch, make_rates(CONFIG))
+    goal = np.asarray(batch.reward) + DISCOUNT * (-1.0 + TEMPERATURE * np.log(8))
+    assert info["critic_loss"] == pytest.approx(np.mean(goal**2), rel=1e-4)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_the_actor_follows_the_smaller_critic(swap):
+    """P2 is worth 5 to one critic and -5 to the other, P3 is worth 1 to both: P3 is better."""
+    first, second = LEVELS.copy(), LEVELS.copy()
+    first[:2], second[:2] = (5.0, 1.0), (-5.0, 1.0)
+    critics = (second, first) if swap else (first, second)
+    learner = constant_learner(LEVELS, *critics, [LEVELS, LEVELS])
+    after, info = update(learner, all_decisions(*small_mdp()), make_rates(CONFIG))
+    moved = np.asarray(after.networks.biases[-1][0])
+    assert moved[1] > 1e-3  # P3 gains
+    assert moved[0] < -1e-3  # P2 loses
+    assert info["value"] == pytest.approx((-5.0 + 1.0) / 8, rel=1e-4)
 
 
 def test_packed_rows_give_back_the_decisions():

@@ -123,6 +123,25 @@ def test_a_small_group_draws_from_all():
     assert int(network.first[0]) == 0
 
 
+def test_hours_with_a_change_inside_are_no_lesson():
+    """The same rows again, flagged, with another next hour: nothing is learned from them."""
+    config = dataclasses.replace(
+        CONFIG, sizes=dataclasses.replace(SMALL, fit=FitConfig(epochs=1, batch=512))
+    )
+    changed = dataclasses.replace(
+        TRAIN,
+        changed=jnp.ones_like(TRAIN.changed),
+        next_state=TRAIN.next_state.at[..., :SIGNALS].multiply(1.2),
+    )
+    twice = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), TRAIN, changed)
+    alone, both = (fit_twin(x, SELECT, config, key=jr.key(0))[0] for x in (TRAIN, twice))
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    other = pocket("mlp", fit=FitConfig(epochs=1, batch=512))  # the paper's twins take all hours
+    alone, both = (fit_twin(x, SELECT, other, key=jr.key(0))[1] for x in (TRAIN, twice))
+    assert abs(alone["loss"][0] - both["loss"][0]) > 1e-3
+
+
 def test_saved_and_loaded_it_forecasts_the_same(fitted, tmp_path):
     save_twin(tmp_path / "best", fitted[0], WIDE)
     loaded, config = load_twin(tmp_path / "best")

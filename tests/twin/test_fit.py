@@ -9,22 +9,25 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.artifacts import ArtifactError
+from stepdown.artifacts import ArtifactError, load_config
 from stepdown.patients.pump import load_profile
 from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import CURRENT, FLOW, LEVEL, MAP, TAU
 from stepdown.twin.baselines import PersistenceConfig
 from stepdown.twin.fit import (
+    KIND,
+    SavedTwin,
     TwinConfig,
     check_state,
     fit_twin,
     fit_twins,
     make_twin,
+    read_saved,
     save_twin,
     twin_rows,
 )
-from stepdown.twin.twins import TWINS, load_twin
+from stepdown.twin.twins import TWINS, config_of, load_twin
 from tests.twin.toys import MODELS, SELECT, STEPS, TRAIN, empty_column, pocket, put
 
 STATE, LEVELS = TRAIN.state[0], jnp.array([3, 8])
@@ -87,8 +90,11 @@ def test_what_if_equals_single_calls_with_the_same_luck(whole):
 
 def test_a_saved_twin_forecasts_as_before(twin, whole, tmp_path):
     save_twin(tmp_path / "twin", *twin)
-    loaded, config = load_twin(tmp_path / "twin")
-    assert config == twin[1]
+    about = load_config(tmp_path / "twin", SavedTwin, kind=KIND)
+    assert config_of(about, twin[1].kind, tmp_path) == twin[1]
+    loaded = read_saved(tmp_path / "twin", twin[1], about)
+    if twin[1].kind.name in TWINS:
+        assert load_twin(tmp_path / "twin")[1] == twin[1]
     assert loaded.scaler.present == SCALER.present
     again = ask(loaded, STATE, LEVELS, KEYS)[2]
     assert np.allclose(again, whole[2], rtol=1e-4)

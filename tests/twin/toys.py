@@ -14,6 +14,7 @@ from stepdown.twin.fit import TwinConfig
 from stepdown.twin.recurrent import LegendreConfig, StateSpaceConfig
 from stepdown.twin.transformer import TransformerConfig
 from stepdown.twin.twins import TWINS
+from tests.documented import documented
 
 STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
 MEAN = np.array([80, 38_000, 500, 3, 50, 15, 80, 100, 65, 35, 50, 1.5])
@@ -38,11 +39,12 @@ POCKETS = {  # sizes for tests; a kind that is not named here is tested in its s
         fit=FitConfig(epochs=25, batch=32, learning_rate=1e-2, decay=True),
     ),
 }
-MODELS = tuple(TWINS)
+KINDS = {kind.name: kind for kind in (*TWINS.values(), documented("A twin"))}
+MODELS = tuple(KINDS)
 
 
 def pocket(model: str, **changes) -> TwinConfig:
-    kind = TWINS[model]
+    kind = KINDS[model]
     sizes = POCKETS.get(model, kind.small)
     quick = FitConfig(epochs=12, batch=32, learning_rate=3e-3)
     return dataclasses.replace(TwinConfig(kind, sizes, fit=quick), **changes)
