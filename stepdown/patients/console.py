@@ -24,6 +24,7 @@ from stepdown.patients.pump import BACKFLOW, PumpProfile, level_of_speed
 from stepdown.patients.recording import Recording
 from stepdown.signals import HIGHEST, LOWEST, SIGNALS
 
+# Limits of the reading: judgment, held to the truth behind simulated recordings (docs/cohort.md).
 SLOWEST = 24.0  # Hz; below, systole has too few samples
 FASTEST = 50.0  # Hz; faster recordings are averaged down to between 50 and 100
 BRIDGE = 0.12  # s; a longer gap spoils its beat

@@ -34,6 +34,7 @@ from stepdown.signals import (
 )
 
 ARTIFACTS = ("none", "flush", "flat", "dropout")
+# lengths and sizes: judgment
 DRIFT_SECONDS, DRIFT_STEP = 60.0, 10.0  # s: correlation time of the pressure's drift, its knots
 DRIFT_STEPS = 40  # after which the drift remembers nothing
 ARTIFACT_SECONDS = {"flush": (1, 4), "flat": (3, 12), "dropout": (2, 20)}  # shortest and longest
