@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from stepdown.signals import NAMES
+
 Role = Literal["all", "train", "select", "test"]
 DataName = Literal["recorded", "noiseless", "noisy"]  # what policies learn from
 SettingName = Literal["ours", "paper"]  # whose numbers they learn with
@@ -29,27 +31,29 @@ def shown(default: Any = dataclasses.MISSING) -> Any:
 class Cohort(eqx.Module):
     """Recorded stays on one regular time grid."""
 
-    signals: Float[Array, "patients steps 12"]  # signals.SIGNALS; NaN where nothing was measured
+    signals: Float[Array, "patients steps signals"]  # `columns`; NaN where nothing was measured
     level: Int[Array, "patients steps"]  # P-level in force during the sample
     seen: Bool[Array, "patients steps"]  # the stay covers this sample
     patient: tuple[str, ...] = eqx.field(static=True)  # pseudonyms
     minutes: float = eqx.field(static=True, default=10.0)  # between two samples
     role: Role = eqx.field(static=True, default="all")
+    columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
 
 class Transitions(eqx.Module):
     """Hours of care: what was seen, what was set, what came next."""
 
-    state: Float[Array, "*n steps 13"]  # signals.SIGNALS and the level in force
+    state: Float[Array, "*n steps columns"]  # `columns` and the level in force
     level: Int[Array, "*n"]  # P-level 2..9 held during the coming hour
     reward: Float[Array, "*n"]  # shaped, to learn from
     unshaped: Float[Array, "*n"]  # physiological, to report
-    next_state: Float[Array, "*n steps 13"]
+    next_state: Float[Array, "*n steps columns"]
     last: Bool[Array, "*n"]  # the record ends, or breaks off, with this hour
     changed: Bool[Array, "*n"]  # the level changed inside the coming hour
     filled: Bool[Array, "*n"]  # a sample of either state was carried forward
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)
+    columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
 
 class Hours(eqx.Module):
@@ -64,7 +68,7 @@ class Hours(eqx.Module):
 class Episodes(eqx.Module):
     """Decisions played out hour by hour from given starts."""
 
-    state: Float[Array, "*n times steps 13"]  # state[0] is the hour before the first decision
+    state: Float[Array, "*n times steps columns"]  # state[0] is the hour before the first decision
     level: Int[Array, "*n times"]  # level[0] was in force before the first decision
     alive: Bool[Array, "*n times-1"]  # through the hour that followed the decision
 
@@ -85,7 +89,7 @@ class Scores(eqx.Module):
 class Policy(Protocol):
     """Log-probabilities of the eight levels P2..P9 for one state."""
 
-    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+    def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
         """Weigh the levels."""
         ...
 
@@ -95,8 +99,8 @@ class Dynamics(Protocol):
     """One possible next hour under a level."""
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /, *, key: PRNGKeyArray
-    ) -> Float[Array, "steps 13"]:
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+    ) -> Float[Array, "steps columns"]:
         """Draw the hour."""
         ...
 
@@ -106,7 +110,7 @@ class Penalty(Protocol):
     """What it costs to choose this level here."""
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Charge the choice."""
         ...

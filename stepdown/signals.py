@@ -1,9 +1,11 @@
-"""The vocabulary: twelve signals with units and ranges, the levels, the clinical limits.
+"""The vocabulary: signals with units and ranges, the levels, the hour.
 
-Every array in the project orders signals as `SIGNALS` does and speaks these units.
-A state is one hour of samples: the twelve signals, then the level in force.
+Every recording has columns for the twelve `SIGNALS`, in this order; those of `FURTHER` that it
+holds follow. What is made from a recording carries the names of its columns. A state is one hour
+of samples: these columns, then the level in force.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -33,10 +35,15 @@ SIGNALS = (
     Signal("tau", "ms", "ms", "LV relaxation constant", (0.0, 300.0), (20.0, 120.0)),
     Signal("ese", "mmHg/mL", "mm[Hg]/mL", "End-systolic elastance", (0.0, 20.0), (0.2, 6.0)),
 )
-NAMES = tuple(signal.name for signal in SIGNALS)
+FURTHER = (  # recorded in some places; a row here is all that a new column needs
+    Signal("lactate", "mmol/L", "mmol/L", "Blood lactate", (0.0, 40.0), (0.3, 20.0)),
+    Signal("norepinephrine", "µg/kg/min", "ug/kg/min", "Norepinephrine", (0.0, 10.0), (0.0, 3.0)),
+)
+KNOWN = {signal.name: signal for signal in (*SIGNALS, *FURTHER)}
+NAMES = tuple(signal.name for signal in SIGNALS)  # the columns of a recording without further ones
 
 (MAP, SPEED, CURRENT, FLOW, LVP, LVEDP, HR, SBP, DBP, PULSATILITY, TAU, ESE) = range(12)
-LEVEL = 12  # the last column of a state: the level in force
+LEVEL = -1  # the last column of a state: the level in force
 REQUIRED = (MAP, HR, PULSATILITY)  # a recording without these is no decision problem
 
 LEVELS = (2, 3, 4, 5, 6, 7, 8, 9)
@@ -45,3 +52,13 @@ LOWEST, HIGHEST = LEVELS[0], LEVELS[-1]
 SAMPLE_MINUTES = 10.0
 STEPS = 6  # samples in an hour
 HORIZON = 6  # decisions in an episode
+
+
+def columns_with(further: Iterable[str]) -> tuple[str, ...]:
+    """The columns of a recording that also holds these signals of `FURTHER`, in one order."""
+    return NAMES + tuple(signal.name for signal in FURTHER if signal.name in set(further))
+
+
+def hard_ranges(columns: tuple[str, ...]) -> list[tuple[float, float]]:
+    """Between which values each column of a state lies, the level's last."""
+    return [*(KNOWN[name].hard for name in columns), (float(LOWEST), float(HIGHEST))]

@@ -39,7 +39,7 @@ SHARE, ENOUGH = 0.95, DEFAULT_GATES.support  # of select decisions that have eno
 SAMPLED = 1000  # select decisions that set the radius
 NEAREST = 3  # recorded patients that are shown for a level
 
-State = Float[Array, "steps 13"]
+State = Float[Array, "steps columns"]
 
 
 class Support(eqx.Module):

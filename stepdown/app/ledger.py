@@ -43,9 +43,9 @@ class Scored(eqx.Module):
 class Past(eqx.Module):
     """The whole hours of a recording, as they were before and as they came out."""
 
-    state: Float[np.ndarray, "n steps 13"]
+    state: Float[np.ndarray, "n steps columns"]
     level: Int[np.ndarray, " n"]  # held, or the rounded mean if it changed
-    later: Float[np.ndarray, "n steps 13"]
+    later: Float[np.ndarray, "n steps columns"]
     end: Float[np.ndarray, " n"]  # minute of the last sample of the later hour
     changed: Bool[np.ndarray, " n"]  # the level changed in the later hour
 
@@ -84,7 +84,7 @@ def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
 
 def _stack(found: list[tuple], steps: int) -> Past:
     states, levels, later, ends, changed = zip(*found, strict=True) if found else ((),) * 5
-    shape = (-1, steps, LEVEL + 1)
+    shape = (-1, steps, len(NAMES) + 1)
     return Past(
         state=np.array(states, np.float32).reshape(shape),
         level=np.array(levels, np.int32),
@@ -124,9 +124,9 @@ def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored
 @eqx.filter_jit
 def _score(
     twin: Twin,
-    states: Float[Array, "rows steps 13"],
+    states: Float[Array, "rows steps columns"],
     levels: Int[Array, " rows"],
-    later: Float[Array, "rows steps 13"],
+    later: Float[Array, "rows steps columns"],
     keys: Key[Array, "rows draws"],
 ):
     columns = np.array(JUDGED)

@@ -204,7 +204,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     the one after it. The level column is the rounded mean of the hour (docs/definitions.md).
     """
     steps = read.bed.signals.shape[-2]
-    state = np.full((steps, LEVEL + 1), np.nan, np.float32)
+    state = np.full((steps, len(NAMES) + 1), np.nan, np.float32)
     filled = []
     for index in used:
         column = read.signals[-steps - 1 :, index].copy()

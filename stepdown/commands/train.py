@@ -45,6 +45,7 @@ from stepdown.policies.learning import Recipe, TrainingStoppedError, check_hours
 from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
+from stepdown.problem.scaling import Scaler
 from stepdown.records.fitted_on import (
     NOTE,
     Note,
@@ -56,7 +57,6 @@ from stepdown.records.fitted_on import (
 )
 from stepdown.records.split import SPLIT
 from stepdown.report.model_tables import training_text, trials_text
-from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
 from stepdown.twin.fit import check_state
@@ -273,9 +273,9 @@ class _Given:
         if path is None:
             return None
         self._require_same_patients(path, GUARDIAN)
-        _, about = load_guardian(path)
+        guardian, about = load_guardian(path)
         steps = (about.coordinates - 2) // len(about.present)
-        self._require_signals(path, about.present, steps)
+        self._require_signals(path, guardian.density.pairs.scaler, steps)
         density = density_of(about, path)
         return Job(GUARDIAN, GivenModel(path, GUARDIAN, _seal(path, GUARDIAN), density=density))
 
@@ -290,7 +290,7 @@ class _Given:
                 "Leave --ensemble out to fit one."
             )
         ensemble, _ = load_ensemble(path)
-        self._require_signals(path, ensemble.scaler.present, ensemble.steps)
+        self._require_signals(path, ensemble.scaler, ensemble.steps)
         return Job(ENSEMBLE, GivenModel(path, ENSEMBLE, _seal(path, ENSEMBLE)))
 
     def _require_same_patients(self, path: Path, kind: str) -> None:
@@ -298,16 +298,21 @@ class _Given:
         if self.parts is not None:
             require_same_split(note, self.parts, path)
 
-    def _require_signals(self, path: Path, present: tuple[int, ...], steps: int) -> None:
+    def _require_signals(self, path: Path, scaler: Scaler, steps: int) -> None:
         """Refuse a model of other signals or of hours of another length."""
         if steps != self.train.state.shape[1]:
             raise ValueError(
                 f"{path}: expected a model of {self.train.state.shape[1]} samples an hour, got one "
                 f"of {steps}. Fit it on the same records."
             )
+        if scaler.columns != self.train.columns:
+            raise ValueError(
+                f"{path}: expected a model of the columns {', '.join(self.train.columns)}, got one "
+                f"of {', '.join(scaler.columns)}. Fit it on the same records."
+            )
         for part in (self.train, self.select):
             known = np.asarray(np.isfinite(np.asarray(part.state)).all((0, 1)))
-            if lacking := [NAMES[i] for i in present if not known[i]]:
+            if lacking := [part.columns[i] for i in scaler.present if not known[i]]:
                 raise ValueError(
                     f"{path}: expected {lacking[0]} in every {part.role} hour, as the model needs, "
                     "got empty samples. Fit it on the same records."

@@ -236,10 +236,10 @@ def charges_on_rollouts(
 @eqx.filter_jit
 def _replay(
     dynamics: Dynamics,
-    states: Float[Array, "n steps 13"],
+    states: Float[Array, "n steps columns"],
     levels: Int[Array, "n hours"],
     keys: Key[Array, " n"],
-) -> Float[Array, "n hours steps 13"]:
+) -> Float[Array, "n hours steps columns"]:
     """The state before each decision, with the luck of `judge_in_twin`."""
 
     def one(row):

@@ -34,9 +34,9 @@ from stepdown.problem.clinical import (
     stable_by_limits,
 )
 from stepdown.problem.hours import Windows, cut_stays
-from stepdown.signals import HIGHEST, HR, LEVEL, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
+from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 
-Rows = Float[np.ndarray, "n steps 13"]
+Rows = Float[np.ndarray, "n steps columns"]
 
 QUICK, SLOW = 0.25, 0.6  # h over which the running picture fades
 CALM_MAP, CALM_PULSE = 65.0, 15.0  # mmHg
@@ -219,7 +219,7 @@ def _summaries(hours, config: ClinicalConfig):
         charges = jnp.stack(jax.tree.leaves(reward_parts(state, config)))
         return jnp.concatenate(
             [
-                jnp.mean(state[:, :LEVEL], axis=0),
+                jnp.mean(state[:, : len(NAMES)], axis=0),
                 jnp.stack([jnp.min(state[:, i]) for i in REQUIRED]),
                 jnp.stack([slope(state[:, i]) for i in REQUIRED]),
                 jnp.stack([state[-1, i] for i in REQUIRED]),

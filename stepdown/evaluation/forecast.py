@@ -47,14 +47,14 @@ class Forecaster(Protocol):
     """Draws the coming hour under a level, and knows its point forecast."""
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /, *, key: PRNGKeyArray
-    ) -> Float[Array, "steps 13"]:
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+    ) -> Float[Array, "steps columns"]:
         """One possible hour."""
         ...
 
     def center(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
-    ) -> Float[Array, "steps 13"]:
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
+    ) -> Float[Array, "steps columns"]:
         """The point forecast."""
         ...
 
@@ -81,11 +81,11 @@ PAPER_FORECAST = ForecastConfig()
 class ForecastScores(eqx.Module):
     """How each hour was forecast; signals that the scale does not know are NaN."""
 
-    absolute: Float[Array, "n 12"]  # |center − truth|, mean over the hour's samples
-    squared: Float[Array, "n 12"]  # (center − truth)², mean over the samples
-    crps: Float[Array, "n 12"]  # mean over the samples
-    low: Float[Array, "n steps 12"]  # the truth's place among the draws: from
-    high: Float[Array, "n steps 12"]  # ... to
+    absolute: Float[Array, "n signals"]  # |center − truth|, mean over the hour's samples
+    squared: Float[Array, "n signals"]  # (center − truth)², mean over the samples
+    crps: Float[Array, "n signals"]  # mean over the samples
+    low: Float[Array, "n steps signals"]  # the truth's place among the draws: from
+    high: Float[Array, "n steps signals"]  # ... to
     trend: Int[Array, " n"]  # of MAP in the point forecast: one of TRENDS
     true_trend: Int[Array, " n"]
     level: Int[Array, " n"]  # chosen for the hour
@@ -111,7 +111,7 @@ def score_forecasts(
     rows = jax.tree.map(np.asarray, rows)
     size = FEW if count <= FEW else MANY
     found = in_groups(_score_rows, (rows,), forecaster, key, config, size=size)
-    known = np.isin(np.arange(LEVEL), scaler.present)
+    known = np.isin(np.arange(len(scaler.columns)), scaler.present)
     _require_forecasts(found["absolute"][:, known], scaler)
     for name in ("absolute", "squared", "crps", "low", "high"):
         found[name][..., ~known] = np.nan
@@ -183,7 +183,7 @@ def _require_signals(hours: Transitions, scaler: Scaler) -> None:
         empty = np.isnan(np.asarray(rows)[..., used]).any((0, 1))
         if empty.any():
             raise ValueError(
-                f"expected {NAMES[used[int(empty.argmax())]]} in every scored hour, as in the "
+                f"expected {scaler.names[int(empty.argmax())]} in every scored hour, as in the "
                 "train hours, got empty samples. Leave out the stays that lack it."
             )
 
@@ -192,7 +192,7 @@ def _require_forecasts(absolute: np.ndarray, scaler: Scaler) -> None:
     odd = ~np.isfinite(absolute).all(0)
     if odd.any():
         raise ValueError(
-            f"expected finite forecasts of {NAMES[scaler.present[int(odd.argmax())]]}, got others. "
+            f"expected finite forecasts of {scaler.names[int(odd.argmax())]}, got others. "
             "Score a model that was fitted on this signal."
         )
 
@@ -230,7 +230,7 @@ def summarize(scores: ForecastScores) -> dict:
     overall |= {"trend_base": max(counts) / max(sum(counts), 1)}
     overall |= {"rows": len(static), "patients": len(np.unique(scores.patient))}
     return overall | {
-        "signals": {NAMES[i]: _signal(scores, i) for i in scores.scaler.present},
+        "signals": {scores.scaler.columns[i]: _signal(scores, i) for i in scores.scaler.present},
         "levels": {f"P{value}": _part(rows, level == value) for value in LEVELS},
         "static": _part(rows, static),
         "changing": _part(rows, ~static),
@@ -385,9 +385,9 @@ PAPER_HORIZON = HorizonConfig()
 class ErrorGrowth(eqx.Module):
     """Errors of the mean path and the truth's place among the draws, hour by hour."""
 
-    absolute: Float[Array, "starts hours 12"]  # mean over the hour's samples
-    low: Float[Array, "starts hours steps 12"]
-    high: Float[Array, "starts hours steps 12"]
+    absolute: Float[Array, "starts hours signals"]  # mean over the hour's samples
+    low: Float[Array, "starts hours steps signals"]
+    high: Float[Array, "starts hours steps signals"]
     patient: Int[Array, " starts"]
 
 

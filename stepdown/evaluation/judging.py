@@ -60,7 +60,7 @@ class Judged(eqx.Module):
 class Moments(eqx.Module):
     """Recorded hours from which episodes in a twin begin, each with its own luck."""
 
-    state: Float[Array, "n steps 13"]
+    state: Float[Array, "n steps columns"]
     row: Int[Array, " n"]  # patient
     key: Key[Array, " n"]
 
@@ -243,7 +243,7 @@ def arrays_to_judged(arrays: Mapping[str, np.ndarray]) -> dict[str, Judged]:
     return made
 
 
-States = Float[np.ndarray, "seeds n steps 13"]
+States = Float[np.ndarray, "seeds n steps columns"]
 Levels = Int[np.ndarray, "seeds n"]
 Chooser = Callable[[int, States], Levels]  # at an hour
 Step = Callable[[int, Any, States, Levels], tuple[Any, np.ndarray, np.ndarray]]

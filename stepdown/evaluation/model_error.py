@@ -54,8 +54,8 @@ USUAL = {  # middle and scale of what the regressions see of an hour
     "level": (5.5, 2.0),
 }
 
-Decider = Callable[[None, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
-Rows = Float[np.ndarray, "n steps 13"]
+Decider = Callable[[None, Float[Array, "steps columns"], PRNGKeyArray], Int[Array, ""]]
+Rows = Float[np.ndarray, "n steps columns"]
 ByHour = Float[np.ndarray, "n hours"]
 
 
@@ -71,10 +71,10 @@ class HeldOut(eqx.Module):
 
     state: Rows
     level: Int[np.ndarray, " n"]
-    later: Float[np.ndarray, "n draws steps 13"]  # next hours under the level
+    later: Float[np.ndarray, "n draws steps columns"]  # next hours under the level
     alive: Bool[np.ndarray, "n draws"]  # through that hour
     row: Int[np.ndarray, " n"]  # patient
-    start: Float[np.ndarray, "m steps 13"]  # hours before the first decision of an episode
+    start: Float[np.ndarray, "m steps columns"]  # hours before the first decision of an episode
     start_row: Int[np.ndarray, " m"]  # patient
     truth: Truth | None = None  # None for recordings
 
@@ -151,7 +151,11 @@ class Values(eqx.Module):
 
 @eqx.filter_jit
 def imagine_episodes(
-    decider: Decider, dynamics: Dynamics, states: Float[Array, "n steps 13"], *, key: PRNGKeyArray
+    decider: Decider,
+    dynamics: Dynamics,
+    states: Float[Array, "n steps columns"],
+    *,
+    key: PRNGKeyArray,
 ) -> Episodes:
     """Somebody decides for six hours in the model, from every state; nobody dies there."""
 
@@ -173,16 +177,16 @@ def imagine_episodes(
 
 def imagine_hours(
     dynamics: Dynamics, held_out: HeldOut, draws: int, *, key: PRNGKeyArray
-) -> Float[np.ndarray, "n draws steps 13"]:
+) -> Float[np.ndarray, "n draws steps columns"]:
     """Next hours of the same decisions in the model."""
-    count, steps = held_out.state.shape[:2]
+    count, *shape = held_out.state.shape
     index = np.repeat(np.arange(count), draws)
     parts = []
     for number, first in enumerate(range(0, len(index), BLOCK)):
         block = index[np.minimum(np.arange(first, first + BLOCK), len(index) - 1)]
         rows = jnp.asarray(held_out.state[block]), jnp.asarray(held_out.level[block])
         parts.append(np.asarray(_step(dynamics, *rows, jr.fold_in(key, number))))
-    return np.concatenate(parts)[: len(index)].reshape(count, draws, steps, LEVEL + 1)
+    return np.concatenate(parts)[: len(index)].reshape(count, draws, *shape)
 
 
 @eqx.filter_jit
@@ -191,7 +195,7 @@ def _step(dynamics, states, levels, key):
 
 
 def value_gaps(
-    values: Values, held_out: HeldOut, imagined: Float[np.ndarray, "n many steps 13"]
+    values: Values, held_out: HeldOut, imagined: Float[np.ndarray, "n many steps columns"]
 ) -> tuple[ByHour, ByHour]:
     """G, model minus truth, for 0, 1, ... hours to go, and the variance that chance gives it.
 
@@ -212,7 +216,7 @@ def value_gaps(
 
 
 def tell_apart(
-    held_out: HeldOut, imagined: Float[np.ndarray, "n many steps 13"]
+    held_out: HeldOut, imagined: Float[np.ndarray, "n many steps columns"]
 ) -> Float[np.ndarray, " n"]:
     """Share of right answers, at each decision, of a classifier fitted to other patients' hours.
 
@@ -305,11 +309,12 @@ def _look(states: Rows) -> tuple[np.ndarray, np.ndarray]:
     return np.nan_to_num(table).astype(float), reward.astype(float)
 
 
-def _features(states: Float[Array, "n steps 13"]):
+def _features(states: Float[Array, "n steps columns"]):
     middle, scale = (jnp.array([USUAL[name][i] for name in (*NAMES, "level")]) for i in (0, 1))
 
     def one(state):
-        scores = jnp.clip((state - middle[None]) / scale[None], -6.0, 6.0)
+        twelve = jnp.append(state[:, : len(NAMES)], state[:, LEVEL:], axis=1)
+        scores = jnp.clip((twelve - middle[None]) / scale[None], -6.0, 6.0)
         mean, reward = jnp.mean(scores, axis=0), normalized_reward(state)
         parts = [
             jnp.ones(1),

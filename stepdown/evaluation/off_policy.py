@@ -221,7 +221,7 @@ def _require_chances(recorded: np.ndarray, behavior: Behavior, decisions: Decisi
 
 
 def policy_chances(
-    policy: Policy, states: Float[np.ndarray, "n steps 13"], how: How = "sampled"
+    policy: Policy, states: Float[np.ndarray, "n steps columns"], how: How = "sampled"
 ) -> Float[np.ndarray, "n 8"]:
     """The chances of the eight levels at every state; by mode, 1 for the most probable."""
 

@@ -134,7 +134,7 @@ def fit_second_twin(
     """
     require_role(select, "select")
     for hours in (select.state, select.next_state):
-        check_known(np.asarray(hours), scaler.present, "select patients")
+        check_known(np.asarray(hours), scaler, "select patients")
     held = np.flatnonzero(~np.asarray(select.changed))  # a decision is held for its hour
     select = jax.tree.map(lambda x: x[held], select)
     carry, steps = CarryForward(load_profile(config.profile)), select.state.shape[1]

@@ -21,7 +21,7 @@ from stepdown.guardian.threshold import Guardian, log_densities, score_decisions
 from stepdown.handover import Transitions, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.problem.scaling import Scaler
-from stepdown.signals import HIGHEST, LEVEL, LEVELS, LOWEST, SIGNALS
+from stepdown.signals import HIGHEST, LEVEL, LEVELS, LOWEST
 
 Kind = Literal["offset", "noise"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -115,19 +115,19 @@ def move_decisions(
 
 
 def shift_states(
-    states: Float[Array, "n steps 13"],
+    states: Float[Array, "n steps columns"],
     scaler: Scaler,
     size: float,
     *,
     kind: Kind = "offset",
     key: PRNGKeyArray,
-) -> Float[Array, "n steps 13"]:
+) -> Float[Array, "n steps columns"]:
     """States moved by `size` sd of train patients; the level in force stays."""
     rows, steps, _ = states.shape
     if kind == "offset":
-        move = jr.rademacher(key, (rows, 1, len(SIGNALS)), float)
+        move = jr.rademacher(key, (rows, 1, len(scaler.columns)), float)
     else:
-        move = jr.normal(key, (rows, steps, len(SIGNALS)))
+        move = jr.normal(key, (rows, steps, len(scaler.columns)))
     return states.at[:, :, :LEVEL].add(size * scaler.sd[None, None] * move)
 
 
@@ -153,7 +153,7 @@ def swap_levels(levels: Int[Array, " n"], *, key: PRNGKeyArray) -> Int[Array, " 
 
 def charge_all(
     guardian: Guardian,
-    states: Float[Array, "n steps 13"] | Float[np.ndarray, "n steps 13"],
+    states: Float[Array, "n steps columns"] | Float[np.ndarray, "n steps columns"],
     levels: Int[Array, " n"] | Int[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
     """The guardian's u of many decisions, nats, on the host."""

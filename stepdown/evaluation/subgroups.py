@@ -40,7 +40,7 @@ OfMethods = Mapping[str, Mapping[str, np.ndarray]]  # by method, then by metric
 Found = tuple[str, str, dict[str, float]]  # method, metric, what is said of it
 
 
-def recorded_groups(state: Float[np.ndarray, "n steps 13"]) -> Groups:
+def recorded_groups(state: Float[np.ndarray, "n steps columns"]) -> Groups:
     """Everybody, bands of the level in force, low pressure, low pulse; the last two may overlap."""
     level = np.round(state[:, -1, LEVEL]).astype(int)
     bands = {

@@ -81,7 +81,7 @@ def simulate_shifted(
 
 def charged(
     guardian: Guardian,
-    states: Float[Array, "n steps 13"] | Float[np.ndarray, "n steps 13"],
+    states: Float[Array, "n steps columns"] | Float[np.ndarray, "n steps columns"],
     levels: Int[Array, " n"] | Int[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
     """1 where the guardian charges a decision (u > 0), else 0."""

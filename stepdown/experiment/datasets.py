@@ -58,13 +58,14 @@ class ReadDataset:
 def store_hours(*parts: Transitions) -> dict[str, Content]:
     """Hours as a job keeps them, each name after the role of its patients."""
     arrays = {f"{part.role}.{name}": getattr(part, name) for part in parts for name in STORED}
-    return arrays_and_info(arrays, {"roles": [part.role for part in parts]})
+    info = {"roles": [part.role for part in parts], "columns": list(parts[0].columns)}
+    return arrays_and_info(arrays, info)
 
 
-def _restored(arrays: dict[str, np.ndarray], role: Role) -> Transitions:
+def _restored(arrays: dict[str, np.ndarray], role: Role, columns: list[str]) -> Transitions:
     part = {name: jnp.asarray(arrays[f"{role}.{name}"]) for name in STORED}
     never = jnp.zeros(len(part["level"]), bool)
-    return Transitions(**part, changed=never, filled=never, role=role)
+    return Transitions(**part, changed=never, filled=never, role=role, columns=tuple(columns))
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Source:
             assert self.patients is not None
             recorded = read_hours(desk, self.patients)
             return recorded.train, recorded.select
-        arrays = desk.arrays(self.stored)
-        train, select = (_restored(arrays, role) for role in ("train", "select"))
+        arrays, columns = desk.arrays(self.stored), desk.info(self.stored)["columns"]
+        train, select = (_restored(arrays, role, columns) for role in ("train", "select"))
         if self.data != "noisy" or self.patients is None:
             return train, select
         scaler = fit_scaler(read_hours(desk, self.patients).train)

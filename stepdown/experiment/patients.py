@@ -68,6 +68,7 @@ class ImportPatients:
 def _to_files(cohort: Cohort, truth: dict[str, np.ndarray], split: int) -> dict[str, Content]:
     arrays = {name: np.asarray(getattr(cohort, name)) for name in ("signals", "level", "seen")}
     info = {"patient": list(cohort.patient), "minutes": cohort.minutes, "split": split}
+    info["columns"] = list(cohort.columns)
     return arrays_and_info(arrays | truth, info)
 
 
@@ -75,7 +76,8 @@ def read_patients(desk: Desk, job: Job) -> Cohort:
     """The cohort of a finished job."""
     info, arrays = desk.info(job), desk.arrays(job)
     signals, level, seen = (jnp.asarray(arrays[name]) for name in ("signals", "level", "seen"))
-    return Cohort(signals, level, seen, tuple(info["patient"]), info["minutes"])
+    patients, columns = tuple(info["patient"]), tuple(info["columns"])
+    return Cohort(signals, level, seen, patients, info["minutes"], columns=columns)
 
 
 def read_parts(desk: Desk, job: Job) -> tuple[Cohort, Cohort, Cohort]:

@@ -173,7 +173,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def level_mix(policy: Policy, states: Float[Array, "n steps 13"]) -> Float[np.ndarray, " 8"]:
+def level_mix(policy: Policy, states: Float[Array, "n steps columns"]) -> Float[np.ndarray, " 8"]:
     """Mean probability of each level."""
     return np.asarray(_level_mix(policy, states[:MIXED]))
 

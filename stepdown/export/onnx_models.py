@@ -38,8 +38,8 @@ from stepdown.policies.constraint import NEVER, REACH, Constrained
 from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
 from stepdown.policies.networks import LearnedPolicy
 from stepdown.problem.clinical import PAPER, ClinicalConfig
-from stepdown.problem.persistence import NEAR, RANGES
-from stepdown.signals import CURRENT, FLOW, HR, LEVELS, MAP, PULSATILITY, SPEED
+from stepdown.problem.persistence import NEAR
+from stepdown.signals import CURRENT, FLOW, HR, LEVELS, MAP, PULSATILITY, SPEED, hard_ranges
 from stepdown.training import member
 from stepdown.twin.baselines import MLP, Residuals
 from stepdown.twin.calibrated import FARTHEST, LEAST, MOST, Calibrated
@@ -97,7 +97,7 @@ def _to_units(graph: Graph, twin: Twin, hour: str) -> str:
     scaler, used, columns = twin.scaler, np.array(twin.scaler.present), len(twin.scaler.mean)
     hour = graph.add("Mul", hour, numbers(scaler.sd)[used])
     hour = graph.add("Add", hour, numbers(scaler.mean)[used])
-    ranges = RANGES[used]
+    ranges = np.array(hard_ranges(scaler.columns), np.float32)[used]
     hour = graph.add("Min", graph.add("Max", hour, ranges[:, 0]), ranges[:, 1])
     if len(used) == columns:
         return hour

@@ -28,7 +28,7 @@ class Pairs(eqx.Module):
     action_weight: Float[Array, ""]  # of the chosen level, among coordinates of unit weight
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, " coordinates"]:
         """The signals sample by sample, the level in force once, the weighted choice."""
         scores = self.scaler.to_scores(state)
@@ -55,13 +55,13 @@ class Density(Protocol):
         ...
 
     def log_density(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Of one decision."""
         ...
 
     def log_densities(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """Of many, in chunks."""
         ...
@@ -93,7 +93,7 @@ class Conditional(eqx.Module):
         return
 
     def log_density(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Nats."""
         if self.states is not None:
@@ -104,7 +104,7 @@ class Conditional(eqx.Module):
         return self.joint.log_density(state, level) - (1.0 - self.share) * known
 
     def log_densities(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """Nats, by the batch form of the parts."""
         if self.states is not None:

@@ -19,8 +19,8 @@ from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.guardian.density import Conditional, Density, Pairs
 from stepdown.guardian.threshold import Guardian, GuardianConfig, make_guardian
 from stepdown.handover import Look, Transitions, shown
-from stepdown.problem.scaling import Scaler
-from stepdown.signals import SIGNALS
+from stepdown.problem.scaling import blank_scaler
+from stepdown.signals import NAMES
 
 KIND = "guardian"
 PATIENT_DATA = "The points are the recorded hours of patients. Treat this folder like the records."
@@ -76,6 +76,7 @@ class SavedGuardian:
     present: tuple[int, ...]  # columns of the signals in use
     contains_patient_data: bool
     warning: str
+    columns: tuple[str, ...] = NAMES  # of the recordings that it was fitted on
 
 
 def fit_guardian(
@@ -132,6 +133,7 @@ def save_guardian(
         points=points,
         scores=len(guardian.scores),
         present=guardian.density.pairs.scaler.present,
+        columns=guardian.density.pairs.scaler.columns,
         contains_patient_data=density.kind.holds_patients,
         warning=PATIENT_DATA if density.kind.holds_patients else "",
     )
@@ -152,8 +154,8 @@ def read_saved(path: Path, density: DensityConfig, about: SavedGuardian) -> Guar
     """The numbers of a saved guardian into the shape that it says it has."""
 
     def empty() -> Guardian:
-        zero, signals = jnp.zeros(()), jnp.zeros(len(SIGNALS))
-        pairs = Pairs(Scaler(signals, signals, about.present), zero)
+        zero = jnp.zeros(())
+        pairs = Pairs(blank_scaler(about.present, about.columns), zero)
         shape = about.points, about.coordinates
         made = density.kind.empty(density.settings, pairs, shape)
         if density.kept < 1:

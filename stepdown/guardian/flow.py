@@ -22,8 +22,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.guardian.density import Pairs
 from stepdown.handover import Transitions, require_role
-from stepdown.problem.scaling import LEVEL_SD, fit_scaler
-from stepdown.signals import LEVEL
+from stepdown.problem.scaling import LEVEL_SD, check_width, fit_scaler
 from stepdown.training import FitConfig, fit, member, stack
 
 CHUNK = 1024  # queries at a time
@@ -160,14 +159,14 @@ class FlowDensity(eqx.Module):
         return
 
     def log_density(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Nats, at the center of the level."""
         point = self.whitening(self.pairs(state, level))
         return self.flow.log_prob(point) + self.whitening.log_volume
 
     def log_densities(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """Nats, row by row in chunks."""
 
@@ -234,11 +233,7 @@ def _half_step(pairs: Pairs) -> Float[Array, " 2"]:
 
 
 def _points(pairs: Pairs, hours: Transitions) -> Float[Array, "n d"]:
-    if hours.state.shape[-1:] != (LEVEL + 1,):
-        raise ValueError(
-            f"expected states of {LEVEL + 1} columns, got {hours.state.shape}. "
-            "Pass hours as make_transitions makes them."
-        )
+    check_width(hours.state, pairs.scaler.columns)
     points = jax.jit(lambda states, levels: jax.vmap(pairs)(states, levels))(
         hours.state, hours.level
     )

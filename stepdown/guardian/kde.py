@@ -20,7 +20,7 @@ from stepdown.guardian.density import DEEPEST, Pairs
 from stepdown.guardian.largest import full_width, log_sum_largest
 from stepdown.handover import Transitions, require_role
 from stepdown.problem.scaling import Scaler, fit_scaler
-from stepdown.signals import HIGHEST, LEVEL, LOWEST, NAMES
+from stepdown.signals import HIGHEST, LEVEL, LOWEST
 
 _CHUNK = {"cpu": 64}  # queries at a time; small matrices stay in the cache of a core
 _LARGEST = 2**28  # queries x points of one matrix: 1 GiB
@@ -64,13 +64,13 @@ class Kde(eqx.Module):
     chunk: int | None = eqx.field(static=True, default=None)
 
     def log_density(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Log p of one decision. For many, `log_densities` bounds memory."""
         return self.log_density_at(self.pairs(state, level)[None])[0]
 
     def log_densities(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """Log p of many decisions, some at a time."""
         return self.log_density_at(jax.vmap(self.pairs)(states, levels))
@@ -144,7 +144,7 @@ def fit_kde(hours: Transitions, config: KdeConfig = OURS) -> Kde:
 
 @eqx.filter_jit
 def to_points(
-    pairs: Pairs, states: Float[Array, "n steps 13"], levels: Int[Array, " n"]
+    pairs: Pairs, states: Float[Array, "n steps columns"], levels: Int[Array, " n"]
 ) -> Float[Array, "n coordinates"]:
     """Many decisions as points."""
     return jax.vmap(pairs)(states, levels)
@@ -155,9 +155,10 @@ def check_query(kde: Kde, states: np.ndarray | Array, levels: np.ndarray | Array
     states, levels = np.asarray(states), np.asarray(levels)
     signals = len(kde.pairs.scaler.present)
     steps = (kde.points.shape[-1] - 2) // signals
-    if states.ndim < 2 or states.shape[-2:] != (steps, LEVEL + 1):
+    columns = len(kde.pairs.scaler.columns) + 1
+    if states.ndim < 2 or states.shape[-2:] != (steps, columns):
         raise ValueError(
-            f"expected states of {steps} samples x {LEVEL + 1} columns, got {states.shape}. "
+            f"expected states of {steps} samples x {columns} columns, got {states.shape}. "
             "Pass hours as make_transitions makes them."
         )
     if levels.shape != states.shape[:-2]:
@@ -169,9 +170,10 @@ def check_query(kde: Kde, states: np.ndarray | Array, levels: np.ndarray | Array
 
 
 def _check_signals(states: np.ndarray, scaler: Scaler) -> None:
-    for column in (*scaler.present, LEVEL):
+    for column, name in zip(
+        (*scaler.present, LEVEL), (*scaler.names, "level in force"), strict=True
+    ):
         if not np.isfinite(states[..., column]).all():
-            name = (*NAMES, "level in force")[column]
             raise ValueError(
                 f"expected a finite {name} in every sample, got NaN or infinity. "
                 "Fill or drop such hours (make_transitions does), or fit without the signal."

@@ -23,15 +23,15 @@ class Evidence(eqx.Module):
     distance: Float[Array, " count"]  # in z-scores, weighted as in the density
     patient: Int[Array, " count"]  # row of the cohort, whose names are pseudonyms
     hour: Int[Array, " count"]  # counts the patient's recorded decisions from 0
-    state: Float[Array, "count steps 13"]
+    state: Float[Array, "count steps columns"]
     level: Int[Array, " count"]
-    next_state: Float[Array, "count steps 13"]  # the recorded hour that followed
+    next_state: Float[Array, "count steps columns"]  # the recorded hour that followed
 
 
 def nearest_hours(
     kde: Kde,
     hours: Transitions,
-    state: Float[Array, "steps 13"],
+    state: Float[Array, "steps columns"],
     level: Int[Array, ""] | int,
     count: int = 5,
     *,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from stepdown.guardian.density import DEEPEST, Density
 from stepdown.handover import Transitions, require_role
-from stepdown.signals import LEVEL
+from stepdown.problem.scaling import check_width
 
 SEARCHED = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)  # percentiles tried for the least variance
 
@@ -53,25 +53,25 @@ class Guardian(eqx.Module):
     scores: Float[Array, " n"]  # log p of select patients' decisions, in ascending order
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Charge u = tau - log p of one decision, nats."""
         return self._charge(self.density.log_density(state, level))
 
     def penalties(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """Charge many decisions."""
         return self._charge(self.density.log_densities(states, levels))
 
     def p_value(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Share of recorded decisions at least as strange as this one, itself among them."""
         return self.rank(self.density.log_density(state, level))
 
     def p_values(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """The same for many decisions."""
         return self.rank(self.density.log_densities(states, levels))
@@ -93,13 +93,13 @@ class PValuePenalty(eqx.Module):
     guardian: Guardian
 
     def __call__(
-        self, state: Float[Array, "steps 13"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
     ) -> Float[Array, ""]:
         """Nats."""
         return -jnp.log(self.guardian.p_value(state, level))
 
     def penalties(
-        self, states: Float[Array, "n steps 13"], levels: Int[Array, " n"], /
+        self, states: Float[Array, "n steps columns"], levels: Int[Array, " n"], /
     ) -> Float[Array, " n"]:
         """The same for many decisions."""
         return -jnp.log(self.guardian.p_values(states, levels))
@@ -147,11 +147,7 @@ def split_penalty(u: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Arra
 
 def score_decisions(density: Density, hours: Transitions) -> Float[np.ndarray, " n"]:
     """Log densities of recorded decisions, on the host; what cannot be judged is refused."""
-    if hours.state.shape[-1:] != (LEVEL + 1,):
-        raise ValueError(
-            f"expected states of {LEVEL + 1} columns, got {hours.state.shape}. "
-            "Pass hours as make_transitions makes them."
-        )
+    check_width(hours.state, density.pairs.scaler.columns)
     if len(hours.level) == 0:
         raise ValueError(
             f"expected decisions of {hours.role} patients, got none; bring more patients."
@@ -166,7 +162,7 @@ def score_decisions(density: Density, hours: Transitions) -> Float[np.ndarray, "
 
 
 def log_densities(
-    density: Density, states: Float[Array, "n steps 13"], levels: Int[Array, " n"]
+    density: Density, states: Float[Array, "n steps columns"], levels: Int[Array, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Nats, compiled, on the host."""
     return np.asarray(_log_densities(density, states, levels))

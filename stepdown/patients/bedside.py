@@ -57,7 +57,7 @@ def admit(world: World, *, key: PRNGKeyArray) -> Patient:
 
 def tick(
     patient: Patient, world: World, *, key: PRNGKeyArray
-) -> tuple[Patient, tuple[Float[Array, " 12"], Int[Array, ""]]]:
+) -> tuple[Patient, tuple[Float[Array, " signals"], Int[Array, ""]]]:
     """One tick under the level in force; then the patient's team looks and decides."""
     level = patient.memory.level
     course, signals, (for_reading, for_team) = _live_and_look(patient, level, world, key)
@@ -68,7 +68,7 @@ def tick(
 
 def play_hour(
     patient: Patient, level: Int[Array, ""], world: World, *, keys: Key[Array, " steps"]
-) -> tuple[Patient, Float[Array, "steps 13"]]:
+) -> tuple[Patient, Float[Array, "steps columns"]]:
     """One hour under a given level, a key per tick; the team only watches.
 
     Gives the patient and the hour as a state.
@@ -83,7 +83,9 @@ def play_hour(
     return Patient(patient.traits, course, patient.clinician, memory), to_state(signals, level)
 
 
-def to_state(signals: Float[Array, "steps 12"], level: Int[Array, ""]) -> Float[Array, "steps 13"]:
+def to_state(
+    signals: Float[Array, "steps signals"], level: Int[Array, ""]
+) -> Float[Array, "steps columns"]:
     """An hour of samples, each followed by the level in force."""
     in_force = jnp.full((len(signals), 1), level, signals.dtype)
     return jnp.concatenate([signals, in_force], axis=1)

@@ -86,7 +86,7 @@ def draw_clinician(population: Population, luck: Luck) -> Clinician:
     )
 
 
-def first_memory(clinician: Clinician, observation: Float[Array, " 12"]) -> Memory:
+def first_memory(clinician: Clinician, observation: Float[Array, " signals"]) -> Memory:
     """The memory as support begins."""
     zero = jnp.zeros(())
     return Memory(
@@ -106,7 +106,7 @@ def first_memory(clinician: Clinician, observation: Float[Array, " 12"]) -> Memo
 def decide(
     memory: Memory,
     clinician: Clinician,
-    observation: Float[Array, " 12"],
+    observation: Float[Array, " signals"],
     reading: Float[Array, ""],
     world: World,
     luck: Luck,
@@ -137,7 +137,9 @@ def decide(
     )
 
 
-def look(memory: Memory, observation: Float[Array, " 12"], dt: Float[Array, ""] | float) -> Memory:
+def look(
+    memory: Memory, observation: Float[Array, " signals"], dt: Float[Array, ""] | float
+) -> Memory:
     """Fold one observation into the running picture."""
     m, fast, slow = memory, 1 - jnp.exp(-dt / 0.25), 1 - jnp.exp(-dt / 0.6)
     map_hour = m.map_hour + slow * (observation[MAP] - m.map_hour)
@@ -188,7 +190,7 @@ class Line(NamedTuple):
 def hourly_round(
     memory: Memory,
     clinician: Clinician,
-    observation: Float[Array, " 12"],
+    observation: Float[Array, " signals"],
     reading: Float[Array, ""],
     frightened: Bool[Array, ""],
     world: World,

@@ -113,7 +113,7 @@ def _admit(keys, world: World) -> Patient:
 class _Chunk(eqx.Module):
     """Some hours of some patients; leaves (patients, hours, ...)."""
 
-    signals: Float[Array, "*n ticks 12"]
+    signals: Float[Array, "*n ticks signals"]
     level: Int[Array, "*n ticks"]
     ended: Bool[Array, "*n ticks 2"]  # by explant, by death
     course: Course  # at the start of each hour

@@ -62,7 +62,7 @@ SYSTOLIC_VOLUME = 140.0  # mL
 class Readings(eqx.Module):
     """What a console would have shown, block by block."""
 
-    signals: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS; NaN where not measured
+    signals: Float[np.ndarray, "blocks signals"]  # signals.SIGNALS; NaN where not measured
     level: Int[np.ndarray, " blocks"]  # P-level held most of the block, 0 where unknown
     seen: Bool[np.ndarray, " blocks"]  # enough of the block was recorded
     quality: Float[np.ndarray, " blocks"]  # valid share of the block's samples

@@ -348,7 +348,7 @@ def truth(
     level: Int[Array, ""],
     population: Population,
     profile: PumpProfile,
-) -> Float[Array, " 12"]:
+) -> Float[Array, " signals"]:
     """The twelve signals of the last tick without any measurement error."""
     b = course.beat
     return jnp.stack(
@@ -371,7 +371,7 @@ def truth(
 
 def observe(
     course: Course, traits: Traits, level: Int[Array, ""], world: World, luck: Luck
-) -> Float[Array, " 12"]:
+) -> Float[Array, " signals"]:
     """The twelve signals as the console reports them; SBP > MAP > DBP always holds."""
     p, profile = world.population, world.profile
     c, b = course, course.beat

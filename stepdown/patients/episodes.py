@@ -19,14 +19,14 @@ from stepdown.patients.cohort import GROUP, Latents, in_groups
 from stepdown.patients.population import World
 from stepdown.signals import HORIZON, LOWEST
 
-Decider = Callable[[Patient, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
+Decider = Callable[[Patient, Float[Array, "steps columns"], PRNGKeyArray], Int[Array, ""]]
 
 
 class Starts(eqx.Module):
     """Moments at the top of an hour from which episodes begin."""
 
     patient: Patient  # leaves (n, ...): the truth, which no policy reads
-    state: Float[Array, "n steps 13"]  # the hour before, as recorded
+    state: Float[Array, "n steps columns"]  # the hour before, as recorded
     key: Key[Array, "*n"]  # of the patient
     tick: Int[Array, " n"]  # the first tick to come
     row: Int[Array, " n"]  # of the cohort: the unit of any bootstrap

@@ -54,7 +54,7 @@ class Waveform(eqx.Module):
     recording: Recording
     artifact: Int8[np.ndarray, " samples"]  # recording.ARTIFACTS
     level: Int[np.ndarray, " blocks"]  # P-level in force
-    truth: Float[np.ndarray, "blocks 12"]  # signals.SIGNALS, over the beats of the block
+    truth: Float[np.ndarray, "blocks signals"]  # signals.SIGNALS, over the beats of the block
     minutes: float = eqx.field(static=True)  # of a block: one tick of the cohort
 
 
@@ -65,8 +65,8 @@ class Stay(eqx.Module):
     volumes: Volumes  # leaves (knots,)
     fibrillating: Float[np.ndarray, " knots"]
     level: Int[np.ndarray, " ticks"]
-    signals: Float[np.ndarray, "ticks 12"]  # as the cohort recorded them
-    truth: Float[np.ndarray, "ticks 12"]  # of the last beat of each tick
+    signals: Float[np.ndarray, "ticks signals"]  # as the cohort recorded them
+    truth: Float[np.ndarray, "ticks signals"]  # of the last beat of each tick
 
 
 class _Beats(eqx.Module):

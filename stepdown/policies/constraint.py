@@ -35,7 +35,7 @@ def forbidden_levels(level: Int[Arrays, "*n"], unsafe: Bool[Arrays, "*n"]) -> Fo
 
 
 def allowed_levels(
-    state: Float[Array, "steps 13"], config: ClinicalConfig = PAPER
+    state: Float[Array, "steps columns"], config: ClinicalConfig = PAPER
 ) -> Bool[Array, " 8"]:
     """Levels at most two away, and none below the present one after an hour outside the limits."""
     found = forbidden_levels(level_in_force(state), ~stable_by_limits(state, config))
@@ -48,7 +48,7 @@ class Constrained(eqx.Module):
     policy: Policy
     config: ClinicalConfig = eqx.field(static=True, default=PAPER)
 
-    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+    def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
         """Weigh the allowed levels; the others have no chance."""
         return masked(self.policy(state), allowed_levels(state, self.config))
 

@@ -87,6 +87,7 @@ def make_noiseless(
         filled=never,
         patient=jnp.asarray(np.asarray(hours.patient)[rows].repeat(config.hours)),
         role=hours.role,
+        columns=hours.columns,
     )
 
 
@@ -103,14 +104,14 @@ def _episodes(hours: Transitions, config: DatasetConfig) -> int:
 
 @eqx.filter_jit
 def _rewards(
-    later: Float[Array, "episodes hours steps 13"], config: ClinicalConfig
+    later: Float[Array, "episodes hours steps columns"], config: ClinicalConfig
 ) -> Float[Array, "episodes hours"]:
     return jax.vmap(jax.vmap(lambda state: normalized_reward(state, config)))(later)
 
 
 def _joined(
-    states: Float[Array, "episodes hours steps 13"],
-) -> Float[Array, "rows steps 13"]:
+    states: Float[Array, "episodes hours steps columns"],
+) -> Float[Array, "rows steps columns"]:
     """Hour after hour, episode after episode."""
     return states.reshape(-1, *states.shape[2:])
 

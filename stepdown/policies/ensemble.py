@@ -21,16 +21,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Transitions, require_role
 from stepdown.policies.networks import Network, each, feature_count, features, make_network
-from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, fit_scaler
-from stepdown.signals import LEVEL, SIGNALS
+from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
+from stepdown.signals import LEVEL, NAMES, hard_ranges
 from stepdown.training import FitConfig, fit
 
-RANGES = np.array([signal.hard for signal in SIGNALS], np.float32)
 ENSEMBLE = "ensemble"  # its kind of folder
 BOUND_WEIGHT = 0.01  # how strongly the bounds of the variance are drawn together
 
-Hour = Float[Array, "steps 13"]
-Hours = Float[Array, "n steps 13"]
+Hour = Float[Array, "steps columns"]
+Hours = Float[Array, "n steps columns"]
 Level = Int[Array, ""]
 
 
@@ -150,7 +149,8 @@ class Ensemble(eqx.Module):
         scores = self.scaler.to_scores(state)
         moved = scores[:, :-1] + change.reshape(len(state), -1)
         later = self.scaler.to_units(jnp.concatenate([moved, scores[:, -1:]], axis=1))
-        signals = jnp.clip(later[:, :LEVEL], RANGES[None, :, 0], RANGES[None, :, 1])
+        low, high = np.array(hard_ranges(self.scaler.columns), np.float32).T
+        signals = jnp.clip(later[:, :LEVEL], low[None, :LEVEL], high[None, :LEVEL])
         column = jnp.full((len(state), 1), level, signals.dtype)
         return jnp.concatenate([signals, column], axis=1)
 
@@ -271,13 +271,15 @@ class SavedEnsemble:
     config: EnsembleConfig
     present: tuple[int, ...]
     steps: int
+    columns: tuple[str, ...] = NAMES  # of the recordings that it was fitted on
 
 
 def save_ensemble(
     path: Path, ensemble: Ensemble, config: EnsembleConfig, *, seed: int | None = None
 ) -> None:
     """Save an ensemble with the config that it was fitted with."""
-    about = SavedEnsemble(config, ensemble.scaler.present, ensemble.steps)
+    scaler = ensemble.scaler
+    about = SavedEnsemble(config, scaler.present, ensemble.steps, scaler.columns)
     save_module(path, ensemble, config=about, kind=ENSEMBLE, seed=seed)
 
 
@@ -289,7 +291,7 @@ def load_ensemble(path: Path) -> tuple[Ensemble, SavedEnsemble]:
 
 def _blank(about: SavedEnsemble) -> Ensemble:
     """An ensemble of the right shapes and any content."""
-    config, scaler = about.config, Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), about.present)
+    config, scaler = about.config, blank_scaler(about.present, about.columns)
     outputs = about.steps * len(about.present)
     inputs = feature_count(scaler, about.steps) + 1
     sizes = (inputs, *[config.width] * config.depth, 2 * outputs)

@@ -36,8 +36,8 @@ from stepdown.policies.penalties import PenaltyName
 from stepdown.policies.rows import View
 from stepdown.policies.sac import Learner
 from stepdown.policies.saved import load_training, save_training
-from stepdown.problem.scaling import Scaler, fit_scaler
-from stepdown.signals import HIGHEST, LEVELS, LOWEST, NAMES
+from stepdown.problem.scaling import Scaler, check_width, fit_scaler
+from stepdown.signals import HIGHEST, LEVELS, LOWEST
 
 CHUNK = 250  # updates in one call on a CPU: one or two seconds
 AT_ONCE = 8  # seeds rolled out at a time, so that memory stays small
@@ -359,6 +359,7 @@ def check_dynamics(dynamics: Dynamics, hours: Transitions) -> None:
     scaler = getattr(dynamics, "scaler", None)
     if scaler is None:  # nothing was fitted, so any signals will do
         return
+    check_width(hours.state, scaler.columns)
     if lacking := _lacking(hours, scaler):
         raise ValueError(
             f"expected hours with {lacking}, which the dynamics use, got empty samples. "
@@ -369,4 +370,4 @@ def check_dynamics(dynamics: Dynamics, hours: Transitions) -> None:
 def _lacking(hours: Transitions, scaler: Scaler) -> str | None:
     """The first signal of a scale that is empty somewhere in these hours."""
     known = np.asarray(np.isfinite(np.asarray(hours.state)).all((0, 1)))
-    return next((NAMES[i] for i in scaler.present if not known[i]), None)
+    return next((scaler.columns[i] for i in scaler.present if not known[i]), None)

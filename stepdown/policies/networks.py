@@ -58,12 +58,12 @@ class LearnedPolicy(eqx.Module):
     scaler: Scaler
     network: Network
 
-    def __call__(self, state: Float[Array, "steps 13"], /) -> Float[Array, " 8"]:
+    def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
         """Weigh the levels P2..P9."""
         return jax.nn.log_softmax(self.network(features(self.scaler, state)))
 
 
-def features(scaler: Scaler, state: Float[Array, "steps 13"]) -> Float[Array, " inputs"]:
+def features(scaler: Scaler, state: Float[Array, "steps columns"]) -> Float[Array, " inputs"]:
     """The signals sample by sample and the level in force once, in z-scores within ±20."""
     scores = scaler.to_scores(state)
     row = jnp.concatenate([scores[:, :-1].ravel(), scores[-1, -1:]])
@@ -75,7 +75,7 @@ def feature_count(scaler: Scaler, steps: int = STEPS) -> int:
     return steps * len(scaler.present) + 1
 
 
-def level_in_force(state: Float[Array, "steps 13"]) -> Int[Array, ""]:
+def level_in_force(state: Float[Array, "steps columns"]) -> Int[Array, ""]:
     """The level before the decision."""
     return jnp.round(state[-1, LEVEL]).astype(int)
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from stepdown.handover import Penalty
 from stepdown.policies.ensemble import Ensemble
 
-Hour = Float[Array, "steps 13"]
-Hours = Float[Array, "n steps 13"]
+Hour = Float[Array, "steps columns"]
+Hours = Float[Array, "n steps columns"]
 Level = Int[Array, ""]
 
 

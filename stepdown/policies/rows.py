@@ -27,7 +27,7 @@ from stepdown.signals import LOWEST
 
 AT_A_TIME = 1000  # rows imagined by dynamics without a batch form, so that memory stays small
 
-States = Float[Array, "n steps 13"]
+States = Float[Array, "n steps columns"]
 Levels = Int[Array, " n"]
 
 
@@ -112,7 +112,7 @@ class Imagination(eqx.Module):
     dynamics: Dynamics
     penalty: Penalty
     view: View  # how the policy reads decisions
-    starts: Float[Array, "starts steps 13"]
+    starts: Float[Array, "starts steps columns"]
     config: RolloutConfig = eqx.field(static=True)
 
 

@@ -30,7 +30,7 @@ from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, PULSATILITY
 
 TAPER = 2  # levels at a time, as the instructions for use have it
 
-Hour = Float[Array, "steps 13"]
+Hour = Float[Array, "steps columns"]
 Weights = Float[Array, " 8"]
 
 

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 
 from stepdown.artifacts import ArtifactError, load_config, load_module, save_module
@@ -22,8 +21,8 @@ from stepdown.handover import Policy
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.problem.clinical import PAPER, ClinicalConfig
-from stepdown.problem.scaling import Scaler
-from stepdown.signals import LEVEL, LEVELS, STEPS
+from stepdown.problem.scaling import blank_scaler
+from stepdown.signals import LEVELS, NAMES, STEPS
 from stepdown.training import member, stack
 
 POLICY, POLICIES, TRAINING = "policy", "policies", "training state"
@@ -42,11 +41,12 @@ class SavedPolicy:
     steps: int = STEPS  # samples of a state
     constrained: bool = False
     clinical: ClinicalConfig = PAPER  # limits of the constraint
+    columns: tuple[str, ...] = NAMES  # of the recordings that it learned from
 
     @property
     def policy(self) -> Policy:
         """A policy of the right shapes and any content."""
-        scaler = Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), self.present)
+        scaler = blank_scaler(self.present, self.columns)
         sizes = (feature_count(scaler, self.steps), *self.widths, len(LEVELS))
         learned = LearnedPolicy(scaler, make_network(sizes, key=jr.key(0)))
         return Constrained(learned, self.clinical) if self.constrained else learned
@@ -72,6 +72,7 @@ def describe_policy(policy: Policy, method: str) -> SavedPolicy:
         steps=(weights[0].shape[0] - 1) // len(present),
         constrained=isinstance(policy, Constrained),
         clinical=policy.config if isinstance(policy, Constrained) else PAPER,
+        columns=inner.scaler.columns,
     )
 
 

@@ -23,7 +23,7 @@ class TwinReward(eqx.Module):
     """Mean 6-hour reward of a policy's mode in a twin, from the same starts, with the same luck."""
 
     twin: Dynamics
-    states: Float[Array, "starts steps 13"]
+    states: Float[Array, "starts steps columns"]
     keys: Key[Array, " starts"]
 
     def __call__(self, policy: Policy) -> float:

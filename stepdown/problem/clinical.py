@@ -18,7 +18,7 @@ from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY, SAMPLE_MINUTES
 
 Scalar = Float[Array, ""]
 Flag = Bool[Array, ""]
-Hour = Float[Array, "steps 13"]
+Hour = Float[Array, "steps columns"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ STRICT_LIMITS = replace(PAPER, pulsatility_limit=20.0)  # the limit in the autho
 
 
 def score_episode(
-    states: Float[Array, "times steps 13"],
+    states: Float[Array, "times steps columns"],
     levels: Int[Array, " times"],
     alive: Bool[Array, " times-1"] | None = None,
     config: ClinicalConfig = PAPER,
@@ -187,7 +187,7 @@ def slope(values: Float[Array, " steps"]) -> Scalar:
 
 
 def unsafe_hours(
-    states: Float[Array, "hours steps 13"],
+    states: Float[Array, "hours steps columns"],
     alive: Bool[Array, " hours"] | None = None,
     config: ClinicalConfig = PAPER,
 ) -> Scalar:

@@ -46,7 +46,7 @@ from stepdown.problem.clinical import (
     weaned,
 )
 from stepdown.problem.hours import check_units
-from stepdown.problem.persistence import RANGES, CarryForward
+from stepdown.problem.persistence import CarryForward
 from stepdown.signals import (
     HIGHEST,
     HORIZON,
@@ -58,6 +58,7 @@ from stepdown.signals import (
     NAMES,
     PULSATILITY,
     REQUIRED,
+    hard_ranges,
 )
 
 METRICS = ("acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours")
@@ -78,7 +79,7 @@ BANDS = (
 )
 BAND, SAMPLE, MARGIN = 48, 6, 4  # pixels: height of a band, width of a sample, border
 
-Hour = Float[Array, "steps 13"]
+Hour = Float[Array, "steps columns"]
 Picture = UInt8[np.ndarray, "height width 3"]
 
 
@@ -89,8 +90,10 @@ class PatientWard(eqx.Module):
     world: World
     replay: bool = eqx.field(static=True, default=False)  # every patient's own random numbers
 
+    columns = NAMES  # what the simulated bedside records
+
     @property
-    def states(self) -> Float[Array, "starts steps 13"]:
+    def states(self) -> Float[Array, "starts steps columns"]:
         """The recorded hours before the starts."""
         return jnp.asarray(self.starts.state)
 
@@ -112,7 +115,8 @@ class TwinWard(eqx.Module):
     """Fitted dynamics: the coming hour depends on the last one and the level."""
 
     dynamics: Dynamics
-    states: Float[Array, "starts steps 13"]
+    states: Float[Array, "starts steps columns"]
+    columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
     def begin(self, start: Int[Array, ""], /):
         """Keep nothing: the state is all there is."""
@@ -141,7 +145,7 @@ class WeaningEnv(gymnasium.Env):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode: expected rgb_array or None, got {render_mode!r}.")
         self.render_mode = render_mode
-        self.observation_space, self._columns = _space(ward)
+        self.observation_space, self._known = _space(ward)
         self.action_space = Discrete(len(LEVELS))
         self._ward, self._weights = ward, jnp.array(weights)
         self._base = self._moment = None
@@ -155,7 +159,7 @@ class WeaningEnv(gymnasium.Env):
             self._base, self._episode = _base_key(self.np_random), 0
         start = _starts(options, self._ward, ())
         self._moment, shown = _begin(
-            self._ward, self._base, jnp.asarray(self._episode), start, self._columns
+            self._ward, self._base, jnp.asarray(self._episode), start, self._known
         )
         self._episode += 1
         self._seen = [np.asarray(self._moment.state)]
@@ -166,7 +170,7 @@ class WeaningEnv(gymnasium.Env):
         if self._moment is None or int(self._moment.hour) >= HORIZON:
             raise ResetNeeded("expected a running episode, got none or a finished one. Call reset.")
         level = _levels(action, ())
-        self._moment, shown = _step(self._ward, self._moment, level, self._weights, self._columns)
+        self._moment, shown = _step(self._ward, self._moment, level, self._weights, self._known)
         self._seen.append(np.asarray(self._moment.state))
         info = {k: v.item() for k, v in _info(shown).items()}
         return _observation(shown), float(shown["reward"]), False, info["hour"] >= HORIZON, info
@@ -197,7 +201,7 @@ class WeaningVectorEnv(vector.VectorEnv):
         if num_envs < 1:
             raise ValueError(f"num_envs: expected at least 1, got {num_envs}.")
         self.num_envs = num_envs
-        self.single_observation_space, self._columns = _space(ward)
+        self.single_observation_space, self._known = _space(ward)
         self.single_action_space = Discrete(len(LEVELS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -218,7 +222,7 @@ class WeaningVectorEnv(vector.VectorEnv):
             self._bases = jnp.stack([_base_key(self.np_random) for _ in range(self.num_envs)])
         starts = _starts(options, self._ward, (self.num_envs,))
         episode = jnp.asarray(self._episode)
-        self._moments, shown = _begin_all(self._ward, self._bases, episode, starts, self._columns)
+        self._moments, shown = _begin_all(self._ward, self._bases, episode, starts, self._known)
         self._episode, self._hour = self._episode + 1, 0
         return _observation(shown), _masked(_info(shown))
 
@@ -232,7 +236,7 @@ class WeaningVectorEnv(vector.VectorEnv):
             observations, infos = self.reset()
             return observations, np.zeros(self.num_envs), never, never.copy(), infos
         self._moments, shown = _step_all(
-            self._ward, self._moments, levels, self._weights, self._columns
+            self._ward, self._moments, levels, self._weights, self._known
         )
         self._hour += 1
         truncated = np.full(self.num_envs, self._hour >= self._hours)
@@ -267,7 +271,7 @@ def make_patients_vector(
 
 def make_twin(
     dynamics: Dynamics | None = None,
-    states: Float[Array, "starts steps 13"] | None = None,
+    states: Float[Array, "starts steps columns"] | None = None,
     *,
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
@@ -280,7 +284,7 @@ def make_twin(
 def make_twin_vector(
     num_envs: int = 1,
     dynamics: Dynamics | None = None,
-    states: Float[Array, "starts steps 13"] | None = None,
+    states: Float[Array, "starts steps columns"] | None = None,
     *,
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
@@ -292,13 +296,14 @@ def make_twin_vector(
 
 
 def _space(ward: Ward) -> tuple[Box, tuple[int, ...]]:
-    columns = known_columns(np.asarray(ward.states))  # those that every start knows
-    return observation_box(columns, ward.states.shape[1]), columns
+    known = known_columns(np.asarray(ward.states), ward.columns)  # those that every start knows
+    return observation_box(known, ward.states.shape[1], ward.columns), known
 
 
-def observation_box(columns: tuple[int, ...], steps: int) -> Box:
-    """Flat observations, sample by sample, within the hard range of each column."""
-    low, high = np.tile(RANGES[list(columns)], (steps, 1)).T
+def observation_box(known: tuple[int, ...], steps: int, columns: tuple[str, ...] = NAMES) -> Box:
+    """Flat observations, sample by sample, within the hard range of each known column."""
+    ranges = np.array(hard_ranges(columns), np.float32)
+    low, high = np.tile(ranges[list(known)], (steps, 1)).T
     return Box(low, high, dtype=np.float32)
 
 
@@ -328,28 +333,29 @@ def _levels(actions: Any, shape: tuple[int, ...]):
 
 
 @eqx.filter_jit
-def _begin(ward, base, episode, start, columns):
+def _begin(ward, base, episode, start, known):
     now = begin_episode(ward, start, key=jr.fold_in(base, episode))
-    return now, what_is_seen(now, columns) | {"reward": jnp.zeros(()), "unshaped": jnp.zeros(())}
+    nothing = {"reward": jnp.zeros(()), "unshaped": jnp.zeros(())}
+    return now, what_is_seen(ward, now, known) | nothing
 
 
 @eqx.filter_jit
-def _begin_all(ward, bases, episode, starts, columns):
-    return jax.vmap(lambda base, start: _begin(ward, base, episode, start, columns))(bases, starts)
+def _begin_all(ward, bases, episode, starts, known):
+    return jax.vmap(lambda base, start: _begin(ward, base, episode, start, known))(bases, starts)
 
 
 @eqx.filter_jit
-def _step(ward, now, level, weights, columns):
+def _step(ward, now, level, weights, known):
     now, outcome = set_level(ward, now, level, weights)
-    return now, what_is_seen(now, columns) | {
+    return now, what_is_seen(ward, now, known) | {
         "reward": outcome.reward,
         "unshaped": outcome.unshaped,
     }
 
 
 @eqx.filter_jit
-def _step_all(ward, moments, levels, weights, columns):
-    return jax.vmap(lambda now, level: _step(ward, now, level, weights, columns))(moments, levels)
+def _step_all(ward, moments, levels, weights, known):
+    return jax.vmap(lambda now, level: _step(ward, now, level, weights, known))(moments, levels)
 
 
 def _observation(shown: dict[str, Array]) -> np.ndarray:
@@ -381,21 +387,24 @@ def simulated_ward(config: CohortConfig = POOL, seed: int = POOL_SEED) -> Patien
 
 
 def twin_ward(
-    dynamics: Dynamics | None = None, states: Float[Array, "starts steps 13"] | None = None
+    dynamics: Dynamics | None = None,
+    states: Float[Array, "starts steps columns"] | None = None,
 ) -> TwinWard:
     """Episodes in fitted dynamics; by default carried forward from simulated patients."""
     states = simulated_ward().states if states is None else states
-    return TwinWard(CarryForward(load_profile("cp")) if dynamics is None else dynamics, states)
+    dynamics = CarryForward(load_profile("cp")) if dynamics is None else dynamics
+    scaler = getattr(dynamics, "scaler", None)  # none where nothing was fitted
+    return TwinWard(dynamics, states, NAMES if scaler is None else scaler.columns)
 
 
-def known_columns(states: np.ndarray) -> tuple[int, ...]:
+def known_columns(states: np.ndarray, columns: tuple[str, ...] = NAMES) -> tuple[int, ...]:
     """Columns that every start state knows; states that cannot be starts are refused in words."""
-    if states.ndim != 3 or states.shape[-1] != LEVEL + 1 or not len(states):
+    if states.ndim != 3 or states.shape[-1] != len(columns) + 1 or not len(states):
         raise ValueError(
-            f"expected start states of shape (starts, steps, {LEVEL + 1}), got {states.shape}. "
-            "Pass the states of transitions."
+            f"expected start states of shape (starts, steps, {len(columns) + 1}), got "
+            f"{states.shape}. Pass the states of transitions."
         )
-    check_units(states[..., :LEVEL])
+    check_units(states[..., :LEVEL], columns)
     level = states[..., LEVEL]
     if not np.isin(level, LEVELS).all():
         odd = level[~np.isin(level, LEVELS)][0]
@@ -501,9 +510,10 @@ def scores_so_far(now: Moment) -> Scores:
     )
 
 
-def what_is_seen(now: Moment, columns: tuple[int, ...]) -> dict[str, Array]:
+def what_is_seen(ward: Ward, now: Moment, known: tuple[int, ...]) -> dict[str, Array]:
     """What the outside may see: the observation, and where the episode stands."""
-    seen = jnp.clip(now.state, RANGES[None, :, 0], RANGES[None, :, 1])[:, np.array(columns)]
+    low, high = np.array(hard_ranges(ward.columns), np.float32).T
+    seen = jnp.clip(now.state, low[None], high[None])[:, np.array(known)]
     scores = scores_so_far(now)
     metrics = {name: getattr(scores, name) for name in METRICS}
     level = jnp.round(now.state[-1, LEVEL]).astype(int)
@@ -511,7 +521,7 @@ def what_is_seen(now: Moment, columns: tuple[int, ...]) -> dict[str, Array]:
     return shown | metrics
 
 
-def draw_trend(states: Float[np.ndarray, "hours steps 13"], hours: int) -> Picture:
+def draw_trend(states: Float[np.ndarray, "hours steps columns"], hours: int) -> Picture:
     """MAP, HR, pulsatility and level over an episode of up to `hours` hours."""
     steps = states.shape[1]
     width = 2 * MARGIN + SAMPLE * steps * hours

@@ -23,7 +23,7 @@ from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
 from stepdown.problem.scaling import Scaler
-from stepdown.signals import HIGHEST, LOWEST, REQUIRED, SIGNALS, STEPS
+from stepdown.signals import HIGHEST, KNOWN, LOWEST, NAMES, REQUIRED, STEPS
 
 HourLevel = Literal["mean", "mode"]
 
@@ -82,6 +82,7 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
         filled=jnp.asarray(carried),
         patient=jnp.asarray(cut.patient),
         role=cohort.role,
+        columns=cohort.columns,
     )
 
 
@@ -149,7 +150,7 @@ def _noise(states, scaler: Scaler, config: NoiseConfig, key):
 class Windows(NamedTuple):
     """Two hours in a row, many times; arrays of the host, patient by patient in order of time."""
 
-    state: np.ndarray  # (n, steps, 13), carried forward: for models
+    state: np.ndarray  # (n, steps, columns), carried forward: for models
     measured: np.ndarray  # the same with empty samples left empty: for clinical numbers
     level: np.ndarray  # (n,) of the coming hour
     next_state: np.ndarray
@@ -222,16 +223,16 @@ def check_cohort(cohort: Cohort) -> int:
         raise ValueError(
             f"expected levels P0 to P{HIGHEST}, got {wrong[0]}. Correct the level column."
         )
-    check_units(np.asarray(cohort.signals)[seen])
+    check_units(np.asarray(cohort.signals)[seen], cohort.columns)
     return per_hour
 
 
-def check_units(signals: np.ndarray) -> None:
+def check_units(signals: np.ndarray, columns: tuple[str, ...] = NAMES) -> None:
     """Refuse infinite values and z-scores: the bulk of each signal must be plausible in its unit.
 
-    `signals` ends in the twelve columns; empty (NaN) samples are no matter here.
+    `signals` ends in these columns; empty (NaN) samples are no matter here.
     """
-    for index, signal in enumerate(SIGNALS):
+    for index, signal in enumerate(KNOWN[name] for name in columns):
         values = signals[..., index]
         known = values[~np.isnan(values)]
         if np.isinf(known).any():

@@ -6,16 +6,14 @@ may leave the hard ranges of its columns.
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.patients.pump import PumpProfile, motor_current, pump_flow, pump_head
-from stepdown.signals import CURRENT, FLOW, HIGHEST, LEVEL, LOWEST, SIGNALS, SPEED
+from stepdown.signals import CURRENT, FLOW, LEVEL, LOWEST, SPEED
 
-RANGES = np.array([signal.hard for signal in SIGNALS] + [(LOWEST, HIGHEST)], np.float32)
 NEAR = 0.01  # relative difference to a level's speed that is still that level
 
-Hour = Float[Array, "steps 13"]
+Hour = Float[Array, "steps columns"]
 
 
 class CarryForward(eqx.Module):
@@ -43,7 +41,7 @@ class CarryForward(eqx.Module):
         row = row.at[CURRENT].add(power).at[SPEED].multiply(speed)
         return jnp.broadcast_to(row, state.shape)
 
-    def _in_force(self, sample: Float[Array, " 13"]) -> Int[Array, ""]:
+    def _in_force(self, sample: Float[Array, " columns"]) -> Int[Array, ""]:
         """The level whose speed a sample shows, or the state's own where no speed comes near."""
         stated = jnp.round(sample[LEVEL]).astype(int)
         off = jnp.abs(sample[SPEED] / self.profile.speed - 1)

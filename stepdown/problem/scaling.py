@@ -18,36 +18,67 @@ LEVEL_MEAN, LEVEL_SD = float(np.mean(LEVELS)), float(np.std(LEVELS))  # of the c
 class Scaler(eqx.Module):
     """Mean and standard deviation of each signal over the train patients' samples."""
 
-    mean: Float[Array, " 12"]  # 0 where the signal is not present
-    sd: Float[Array, " 12"]  # 1 where the signal is not present
+    mean: Float[Array, " signals"]  # 0 where the signal is not present
+    sd: Float[Array, " signals"]  # 1 where the signal is not present
     present: tuple[int, ...] = eqx.field(static=True)  # columns of the signals in use
+    columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
-    def to_scores(self, state: Float[Array, "steps 13"]) -> Float[Array, "steps columns"]:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The signals in use."""
+        return tuple(self.columns[i] for i in self.present)
+
+    def to_scores(self, state: Float[Array, "steps columns"]) -> Float[Array, "steps used"]:
         """The present signals as z-scores, then the level on the same footing."""
-        used = np.array(self.present)
-        mean, sd = jnp.append(self.mean[used], LEVEL_MEAN), jnp.append(self.sd[used], LEVEL_SD)
-        return (state[:, np.append(used, LEVEL)] - mean[None]) / sd[None]
+        check_width(state, self.columns)
+        used, (mean, sd) = self._used, self._scale
+        return (state[:, used] - mean[None]) / sd[None]
 
-    def to_units(self, scores: Float[Array, "steps columns"]) -> Float[Array, "steps 13"]:
+    def to_units(self, scores: Float[Array, "steps used"]) -> Float[Array, "steps columns"]:
         """Back to a state in physical units; absent signals are NaN."""
+        used, (mean, sd) = self._used, self._scale
+        state = jnp.full((len(scores), len(self.columns) + 1), jnp.nan)
+        return state.at[:, used].set(scores * sd[None] + mean[None])
+
+    @property
+    def _used(self) -> np.ndarray:
+        return np.append(np.array(self.present), len(self.columns))
+
+    @property
+    def _scale(self):
         used = np.array(self.present)
-        mean, sd = jnp.append(self.mean[used], LEVEL_MEAN), jnp.append(self.sd[used], LEVEL_SD)
-        state = jnp.full((len(scores), LEVEL + 1), jnp.nan)
-        return state.at[:, np.append(used, LEVEL)].set(scores * sd[None] + mean[None])
+        return jnp.append(self.mean[used], LEVEL_MEAN), jnp.append(self.sd[used], LEVEL_SD)
+
+
+def blank_scaler(present: tuple[int, ...], columns: tuple[str, ...]) -> Scaler:
+    """A scale of the right shape and any content, for what is about to be read."""
+    return Scaler(jnp.zeros(len(columns)), jnp.ones(len(columns)), present, columns)
+
+
+def check_width(state: np.ndarray | Array, columns: tuple[str, ...]) -> None:
+    """Refuse states of other columns than a model was made with."""
+    if state.shape[-1] != len(columns) + 1:
+        raise ValueError(
+            f"expected states of {len(columns) + 1} columns ({', '.join(columns)}, level), got "
+            f"{state.shape[-1]}. Pass hours as make_transitions makes them, of the recordings that "
+            "the model was fitted on or of others with the same columns."
+        )
 
 
 def fit_scaler(hours: Transitions) -> Scaler:
     """The scale of train patients; anybody else is refused."""
     require_role(hours, "train")
-    samples = np.asarray(hours.state, np.float64)[..., :LEVEL].reshape(-1, LEVEL)
+    count = len(hours.columns)
+    samples = np.asarray(hours.state, np.float64)[..., :LEVEL].reshape(-1, count)
     present = tuple(int(i) for i in np.flatnonzero(np.isfinite(samples).all(0)))
     if lacking := [NAMES[i] for i in REQUIRED if i not in present]:
         raise ValueError(
             f"expected {lacking[0]} in every train hour, got empty samples. "
             "Make the hours with make_transitions, which drops what cannot be used."
         )
-    mean, sd = np.zeros(LEVEL), np.ones(LEVEL)
+    mean, sd = np.zeros(count), np.ones(count)
     used = list(present)
     mean[used], spread = samples[:, used].mean(0), samples[:, used].std(0)
     sd[used] = np.where(spread > 0, spread, 1.0)  # a constant signal carries no scale
-    return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(sd, jnp.float32), present)
+    mean, sd = (jnp.asarray(x, jnp.float32) for x in (mean, sd))
+    return Scaler(mean, sd, present, hours.columns)

@@ -20,18 +20,18 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.handover import Look, Transitions, require_role, shown
 from stepdown.patients.pump import load_profile, profile_names
-from stepdown.problem.persistence import RANGES, CarryForward
-from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, fit_scaler
-from stepdown.signals import LEVEL, LEVELS, NAMES
+from stepdown.problem.persistence import CarryForward
+from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
+from stepdown.signals import LEVEL, LEVELS, NAMES, hard_ranges
 from stepdown.training import FitConfig, fit, member, stack
 from stepdown.twin.transformer import Fitted, Network, fitted_loss
 
 KIND = "twin"
 Base = Literal["direct", "last", "carried"]
-State = Float[Array, "steps 13"]
+State = Float[Array, "steps columns"]
 Watch = Callable[[float], None]
 Info = dict[str, np.ndarray]
-Rows = tuple[Float[Array, "n steps columns"], Float[Array, " n"], Float[Array, "n steps signals"]]
+Rows = tuple[Float[Array, "n steps used"], Float[Array, " n"], Float[Array, "n steps signals"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Twin(eqx.Module):
 
     def what_if(
         self, state: State, levels: Int[Array, " plans"], *, keys: Key[Array, " draws"]
-    ) -> Float[Array, "plans draws steps 13"]:
+    ) -> Float[Array, "plans draws steps columns"]:
         """Draws under several levels, the same luck for each; the history is encoded once."""
         latent = self.network.encode(self.scaler.to_scores(state))
         draws = jax.vmap(lambda level, key: self._hour(latent, state, level, key), (None, 0))
@@ -114,7 +114,8 @@ class Twin(eqx.Module):
         score = level_score(level)
         hour = self.base_scores(state, level) + self.network.decode(latent, score, key=key)
         whole = jnp.concatenate([hour, jnp.full((self.steps, 1), score)], axis=1)
-        state = jnp.clip(self.scaler.to_units(whole), RANGES[None, :, 0], RANGES[None, :, 1])
+        low, high = np.array(hard_ranges(self.scaler.columns), np.float32).T
+        state = jnp.clip(self.scaler.to_units(whole), low[None], high[None])
         return state.at[:, LEVEL].set(level.astype(float))
 
 
@@ -231,14 +232,13 @@ def check_hours(train: Transitions, select: Transitions) -> Scaler:
     scaler = fit_scaler(train)
     for hours in (train, select):
         for part in (hours.state, hours.next_state):
-            check_known(np.asarray(part), scaler.present, f"{hours.role} patients")
+            check_known(np.asarray(part), scaler, f"{hours.role} patients")
     return scaler
 
 
-def check_known(states: np.ndarray, present: tuple[int, ...], whose: str) -> None:
+def check_known(states: np.ndarray, scaler: Scaler, whose: str) -> None:
     """Refuse states with a gap in a signal that is needed, or without it."""
-    for column in (*present, LEVEL):
-        name = (*NAMES, "level")[column]
+    for column, name in zip((*scaler.present, LEVEL), (*scaler.names, "level"), strict=True):
         if np.isnan(states[..., column]).all():
             raise ValueError(
                 f"expected {name} in the hours of {whose}, got none. "
@@ -256,19 +256,19 @@ def check_state(twin: Twin, state: np.ndarray | Array, wanted: tuple[str, ...] =
 
     `wanted` names signals that the forecast must hold.
     """
-    shape = (twin.steps, LEVEL + 1)
+    shape = (twin.steps, len(twin.scaler.columns) + 1)
     if state.shape[-2:] != shape:
         raise ValueError(
             f"expected a state of {shape[0]} samples and {shape[1]} columns, got "
             f"{tuple(state.shape)}. Cut the window as for fitting."
         )
-    known = [NAMES[i] for i in twin.scaler.present]
+    known = twin.scaler.names
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError(
             f"expected signals that the twin was fitted on ({', '.join(known)}), got "
             f"{unknown[0]}. Fit a twin on recordings that hold it."
         )
-    check_known(np.asarray(state), twin.scaler.present, "the patient")
+    check_known(np.asarray(state), twin.scaler, "the patient")
     levels = np.asarray(state)[..., LEVEL]
     if not np.isin(levels, LEVELS).all():
         odd = levels[~np.isin(levels, LEVELS)][0]
@@ -289,6 +289,7 @@ class SavedTwin:
     fit: FitConfig
     steps: int
     present: tuple[int, ...]  # columns of the signals in use
+    columns: tuple[str, ...] = NAMES  # of the recordings that it was fitted on
 
 
 def save_twin(path: Path, twin: Twin, config: TwinConfig, *, seed: int | None = None) -> None:
@@ -301,6 +302,7 @@ def save_twin(path: Path, twin: Twin, config: TwinConfig, *, seed: int | None = 
         fit=config.fit,
         steps=twin.steps,
         present=twin.scaler.present,
+        columns=twin.scaler.columns,
     )
     save_module(path, twin, config=saved, kind=KIND, seed=seed)
 
@@ -309,7 +311,7 @@ def read_saved(path: Path, config: TwinConfig, about: SavedTwin) -> Twin:
     """The numbers of a saved twin into the shape that it says it has."""
 
     def empty() -> Twin:
-        scaler = Scaler(jnp.zeros(LEVEL), jnp.ones(LEVEL), about.present)
+        scaler = blank_scaler(about.present, about.columns)
         return make_twin(scaler, about.steps, config, key=jr.key(0))
 
     return load_module(path, eqx.filter_eval_shape(empty), kind=KIND)

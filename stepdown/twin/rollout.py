@@ -16,7 +16,7 @@ from stepdown.handover import Dynamics, Episodes
 from stepdown.signals import HORIZON, LEVEL
 from stepdown.twin.fit import Twin
 
-Decider = Callable[[None, Float[Array, "steps 13"], PRNGKeyArray], Int[Array, ""]]
+Decider = Callable[[None, Float[Array, "steps columns"], PRNGKeyArray], Int[Array, ""]]
 ROWS = 2048  # episodes at a time, so that memory stays small
 
 
@@ -24,7 +24,7 @@ ROWS = 2048  # episodes at a time, so that memory stays small
 def roll_out(
     decider: Decider,
     dynamics: Dynamics,
-    states: Float[Array, "n steps 13"],
+    states: Float[Array, "n steps columns"],
     hours: int = HORIZON,
     *,
     keys: Key[Array, " n"],
@@ -58,11 +58,11 @@ def roll_out(
 @eqx.filter_jit
 def follow_plans(
     twin: Twin,
-    state: Float[Array, "steps 13"],
+    state: Float[Array, "steps columns"],
     plans: Int[Array, "plans hours"],
     *,
     keys: Key[Array, " draws"],
-) -> Float[Array, "plans draws hours steps 13"]:
+) -> Float[Array, "plans draws hours steps columns"]:
     """What may come under each plan of levels; draw i has the same luck under all plans.
 
     The first hour of all plans starts from one history, which is encoded once.

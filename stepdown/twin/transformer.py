@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Positions = Literal["sinusoidal", "rotary"]
-Scores = Float[Array, "steps columns"]  # the present signals, then the level in force
+Scores = Float[Array, "steps used"]  # the present signals, then the level in force
 Hour = Float[Array, "steps signals"]
 
 LONGEST_WAVE = 10_000.0  # of the positions, as in their first description

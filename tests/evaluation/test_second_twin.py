@@ -20,7 +20,7 @@ from stepdown.evaluation.second_twin import (
 from stepdown.handover import Dynamics
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import CURRENT, DBP, FLOW, LEVEL, PULSATILITY, SBP, SPEED, TAU
+from stepdown.signals import CURRENT, DBP, FLOW, LEVEL, NAMES, PULSATILITY, SBP, SPEED, TAU
 from stepdown.twin.transformer import Network
 from tests.twin.toys import MEAN, RESPONSE, SD, TRAIN, empty_column, put, toy_hours
 
@@ -28,7 +28,7 @@ ROWS, PATIENTS = 600, 30
 ONE = SecondTwinConfig(ridges=(0.1,))  # where how strongly to shrink is not the question
 SCALER = fit_scaler(TRAIN)
 # Persistence turns the pump's signals by its table, which this linear world does not know.
-BODY = [i for i in range(LEVEL) if i not in (SPEED, CURRENT, FLOW)]
+BODY = [i for i in range(len(NAMES)) if i not in (SPEED, CURRENT, FLOW)]
 BODY_SD = SD[BODY]
 
 

@@ -140,7 +140,7 @@ def test_wrong_input_is_refused(guardian):
     with pytest.raises(ValueError, match="expected a finite log density for every test decision"):
         score_shifts(guardian, holed, SMALL, key=jr.key(0))
     narrow = eqx.tree_at(lambda t: t.state, TEST, TEST.state[..., :12])
-    with pytest.raises(ValueError, match="expected states of 13 columns, got"):
+    with pytest.raises(ValueError, match="expected states of 13 columns .* got"):
         score_shifts(guardian, narrow, SMALL, key=jr.key(0))
     with pytest.raises(ValueError, match="shifts of 1 to 7 levels"):
         ShiftConfig(levels=(8,))

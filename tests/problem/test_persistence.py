@@ -16,7 +16,7 @@ def test_carrying_forward_repeats_the_patient_and_moves_the_pump():
     assert np.allclose(same, jnp.broadcast_to(state[-1], state.shape), rtol=1e-5)
     low, high = dynamics(state, jnp.asarray(2)), dynamics(state, jnp.asarray(9))
     moved = [SPEED, CURRENT, FLOW, LEVEL]
-    others = [i for i in range(13) if i not in moved]
+    others = [i for i in range(12) if i not in moved]
     assert np.array_equal(low[:, np.array(others)], high[:, np.array(others)])
     assert np.all(high[0, np.array(moved)] > low[0, np.array(moved)])
 

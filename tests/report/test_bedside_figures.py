@@ -44,7 +44,7 @@ def test_horizons_and_rewards_are_drawn():
 
 def episode(level: int, alive: bool = True) -> Episodes:
     """Seven steady hours; MAP is 70 and low in the last one."""
-    state = np.full((7, 6, LEVEL + 1), 30.0, np.float32)
+    state = np.full((7, 6, 13), 30.0, np.float32)
     state[..., MAP], state[..., HR], state[..., PULSATILITY] = 70, 80, 40
     state[-1, :, MAP] = 50
     state[..., LEVEL] = level

@@ -84,7 +84,7 @@ def test_the_chosen_level_matters(whole):
 
 
 def test_what_if_equals_single_calls_with_the_same_luck(whole):
-    assert whole[2].shape == (2, 4, STEPS, LEVEL + 1)
+    assert whole[2].shape == (2, 4, STEPS, 13)
     assert np.allclose(whole[2], whole[0], rtol=1e-5, atol=1e-5)
 
 
