@@ -12,12 +12,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Dynamics, Episodes
 from stepdown.patients.episodes import Mode, Starts, play
 from stepdown.patients.population import World
 from stepdown.policies.rules import Always
 from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.problem.metrics import score_episodes
 from stepdown.signals import FLOW, HORIZON, LEVEL, LEVELS, MAP
 from stepdown.twin.rollout import roll_out
 
@@ -70,7 +70,7 @@ def forecast_effects(
 def _effects(played: list[Episodes], starts: Starts, config: ClinicalConfig) -> LevelEffects:
     first = [np.asarray(episodes.state[:, 1]) for episodes in played]
     last = [np.asarray(episodes.state[:, -1]) for episodes in played]
-    values = [np.asarray(score_episodes(episodes, config).reward) for episodes in played]
+    values = [np.asarray(score_episodes(episodes, config)["reward"]) for episodes in played]
     return LevelEffects(
         flow=np.stack([hour[..., FLOW].mean(1) for hour in first], 1),
         map=np.stack([hour[..., MAP].mean(1) for hour in first], 1),

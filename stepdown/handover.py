@@ -1,10 +1,12 @@
 """Every type that crosses a folder border, with shapes. Physical units throughout."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from stepdown.signals import NAMES
@@ -73,16 +75,8 @@ class Episodes(eqx.Module):
     alive: Bool[Array, "*n times-1"]  # through the hour that followed the decision
 
 
-class Scores(eqx.Module):
-    """How an episode went (problem/clinical.py)."""
-
-    reward: Float[Array, "*n"]  # sum of the normalized hourly rewards
-    acp: Float[Array, "*n"]  # levels, jumps only
-    total_change: Float[Array, "*n"]  # levels, all changes
-    ws_gradient: Float[Array, "*n"]  # weaning score over hours stable by gradient (the paper's)
-    ws_limits: Float[Array, "*n"]  # ... stable by limits
-    ws_both: Float[Array, "*n"]  # ... stable by both
-    unsafe_hours: Float[Array, "*n"]  # share of the hours after a decision outside the limits
+# How episodes went, by metric of problem/metrics.py.
+Scores = Mapping[str, Array | np.ndarray]
 
 
 @runtime_checkable

@@ -26,13 +26,14 @@ from stepdown.report.calibration import describe_cohort
 
 from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
-from stepdown.evaluation.judging import LookAhead, paired_difference, score_episodes
+from stepdown.evaluation.judging import LookAhead, paired_difference
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.console import extract_signals
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play
 from stepdown.patients.population import PRESETS, World
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.policies.rules import RULES
+from stepdown.problem.metrics import score_episodes
 from stepdown.signals import LEVELS, MAP, SIGNALS
 
 PAGE = DOCS / "cohort.md"
@@ -243,10 +244,10 @@ def gaps(world: World, config: CohortConfig) -> dict[str, tuple[float, float, fl
     """Each habit minus the clinicians, with its 95 % interval."""
     cohort, latents = simulate_cohort(config, key=jr.key(401), world=world)
     starts = draw_starts(cohort, latents, 512, key=jr.key(1))
-    team = np.asarray(score_episodes(play(OwnTeam(), starts, world)).reward)
+    team = np.asarray(score_episodes(play(OwnTeam(), starts, world))["reward"])
     found = {}
     for name in HABITS:
-        reward = np.asarray(score_episodes(play(Sampled(RULES[name]), starts, world)).reward)
+        reward = np.asarray(score_episodes(play(Sampled(RULES[name]), starts, world))["reward"])
         found[name] = paired_difference(reward, team, np.asarray(starts.row))
     return found
 

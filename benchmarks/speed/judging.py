@@ -83,7 +83,7 @@ def time_truth(ward, test, rows, asked) -> tuple[float, float]:
     if asked.warm:
         judge_in_patients(rows[0], starts, world)
     begin = clock()
-    means = [float(judge_in_patients(one, starts, world).scores.reward.mean()) for one in rows]
+    means = [float(judge_in_patients(one, starts, world).scores["reward"].mean()) for one in rows]
     seconds = clock() - begin
     assert np.isfinite(means).all()
     return float(seconds[0]), float(seconds[1])

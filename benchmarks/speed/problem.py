@@ -11,11 +11,11 @@ import jax.random as jr
 import numpy as np
 
 from benchmarks.clocks import machine, timed
-from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.environment import make_patients_vector
 from stepdown.problem.hours import HoursConfig, make_transitions
+from stepdown.problem.metrics import score_episodes
 from stepdown.problem.stays import score_stays
 from stepdown.signals import HORIZON
 
@@ -28,14 +28,14 @@ def main() -> None:
     show("transitions, 379 patients x 65 h", lambda: make_transitions(cohort).state)
     sliding = HoursConfig(stride=30.0)
     show("the same, a window every 30 min", lambda: make_transitions(cohort, sliding).state)
-    show("scores of 379 stays", lambda: score_stays(cohort).reward)
+    show("scores of 379 stays", lambda: score_stays(cohort)["reward"])
 
     hours = make_transitions(cohort)
     starts = np.arange(1000) * 20  # any hours will do
     states = jnp.stack([hours.state[starts + hour] for hour in range(HORIZON + 1)], axis=1)
     levels = jnp.round(states[:, :, -1, -1]).astype(int)
     episodes = Episodes(states, levels, jnp.ones((1000, HORIZON), bool))
-    show("metrics of 1,000 episodes", lambda: score_episodes(episodes).reward)
+    show("metrics of 1,000 episodes", lambda: score_episodes(episodes)["reward"])
 
     for patients in (256, 1024):
         env = make_patients_vector(patients)

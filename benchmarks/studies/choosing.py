@@ -169,7 +169,7 @@ def value_levels(
 
 
 def _reward(policy: Policy, dynamics: Dynamics, moments: Moments) -> float:
-    return float(judge_in_twin(policy, dynamics, moments).scores.reward.mean())
+    return float(judge_in_twin(policy, dynamics, moments).scores["reward"].mean())
 
 
 def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:

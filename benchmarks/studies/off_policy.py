@@ -35,7 +35,6 @@ from benchmarks.cohorts import DEATH, Line, add_lines
 from benchmarks.tables import make_table
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.judging import score_episodes
 from stepdown.evaluation.off_policy import (
     Estimates,
     How,
@@ -50,6 +49,7 @@ from stepdown.policies.bc import BCConfig, train_bc
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
 from stepdown.policies.rules import RULES
 from stepdown.problem.hours import make_transitions
+from stepdown.problem.metrics import score_episodes
 from stepdown.records.split import split_patients
 from stepdown.training import FitConfig
 
@@ -147,7 +147,7 @@ def play_all(preset: PresetName, moments, config: CohortConfig) -> dict[str, Any
     for name, policy in fixed(preset)[0].items():
         decider = Sampled(policy) if name in SAMPLED else Mode(policy)
         scores = score_episodes(play(decider, moments, world_of(config)))
-        found[name] = np.asarray(scores.reward, float)
+        found[name] = np.asarray(scores["reward"], float)
     count = np.bincount(row)
     sums = {}
     for name, reward in found.items():

@@ -3,16 +3,16 @@
 import json
 import math
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from tyro.conf import Positional
 
 from stepdown.handover import Scores
+from stepdown.problem.metrics import METRICS
 from stepdown.problem.stays import mean_scores, score_stays
 from stepdown.records.files import read_cohort
 
-METRICS = tuple(field.name for field in fields(Scores))
 SHOWN = 10  # stays in the printed table
 
 
@@ -43,14 +43,14 @@ def _score_file(file: Path) -> tuple[tuple[str, ...], Scores]:
 
 def scores_to_dict(patients: tuple[str, ...], scores: Scores) -> dict:
     """Plain values; a stay without a decision has no scores (None)."""
-    columns = {name: [_plain(x) for x in getattr(scores, name).tolist()] for name in METRICS}
+    columns = {name: [_plain(x) for x in scores[name].tolist()] for name in METRICS}
     overall = mean_scores(scores)
     return {
         "stays": [
             {"patient": patient, **{name: columns[name][row] for name in METRICS}}
             for row, patient in enumerate(patients)
         ],
-        "overall": {name: _plain(float(getattr(overall, name))) for name in METRICS},
+        "overall": {name: _plain(float(overall[name])) for name in METRICS},
     }
 
 

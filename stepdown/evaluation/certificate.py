@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.compare import draw_patients, middle, spearman
-from stepdown.evaluation.judging import score_episodes
 from stepdown.evaluation.model_error import (
     ByHour,
     HeldOut,
@@ -40,6 +39,7 @@ from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Dynamics, Episodes, Policy
 from stepdown.patients.episodes import Mode, Sampled, play
 from stepdown.policies.rules import Chance
+from stepdown.problem.metrics import score_episodes
 from stepdown.signals import HORIZON
 
 DRAWS = 500  # of patients, for the interval of a line
@@ -304,7 +304,7 @@ def _charge_episodes(guardian: Guardian, episodes: Episodes) -> Float[np.ndarray
 
 
 def _value(episodes: Episodes) -> float:
-    return float(np.mean(np.asarray(score_episodes(episodes).reward)))
+    return float(np.mean(np.asarray(score_episodes(episodes)["reward"])))
 
 
 def _mean(values: Vector) -> float:

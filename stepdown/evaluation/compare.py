@@ -14,7 +14,6 @@ give. Over several cohorts each counts as one number, and the interval is Studen
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import jax.random as jr
 import numpy as np
@@ -22,19 +21,8 @@ from jax.scipy.special import betainc
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.judging import Judged
+from stepdown.problem.metrics import METRICS
 
-Metric = Literal[
-    "reward", "acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours"
-]
-METRICS: tuple[Metric, ...] = (
-    "reward",
-    "acp",
-    "total_change",
-    "ws_gradient",
-    "ws_limits",
-    "ws_both",
-    "unsafe_hours",
-)
 COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
 DRAWS, MIDDLE = 2000, (0.025, 0.975)
 SURE = 0.95  # of Student's interval
@@ -162,9 +150,9 @@ def _ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return (np.cumsum(count) - (count - 1) / 2)[index]
 
 
-def values_of(judged: Judged, metric: Metric) -> Values:
+def values_of(judged: Judged, metric: str) -> Values:
     """One metric of every seed and episode, in double precision."""
-    return np.asarray(getattr(judged.scores, metric), np.float64)
+    return np.asarray(judged.scores[metric], np.float64)
 
 
 def difference(ours: Values, theirs: Others) -> Float[np.ndarray, "more episodes"]:
@@ -283,13 +271,6 @@ def _shared_rows(judged: Iterable[Judged]) -> Int[np.ndarray, " episodes"]:
     return first
 
 
-OTHERS: dict[Metric, str] = {
-    "acp": "ACP",
-    "ws_gradient": "weaning score",
-    "unsafe_hours": "share of unsafe hours",
-}
-
-
 def _against_best(
     methods: Mapping[str, Judged], judge: str, ours: str, baselines: Sequence[str]
 ) -> list[str]:
@@ -312,7 +293,8 @@ def _against_best(
         f"{_said(found, 'reward', percent)}; above it with {above} of {len(apart)} seeds."
     )
     parts = []
-    for metric, words in OTHERS.items():
+    others = {name: x.said for name, x in METRICS.items() if x.table and name != "reward"}
+    for metric, words in others.items():
         apart = difference(values_of(methods[ours], metric), values_of(methods[best], metric))
         parts.append(_said(estimate(apart, weights), words, digits=3))
     return [first, f"Against the same {best}, in the {judge}: {'; '.join(parts)}."]

@@ -36,8 +36,9 @@ from stepdown.patients.population import World
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, each
 from stepdown.policies.rules import Chance
-from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, score_episode
+from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.hours import require_order
+from stepdown.problem.metrics import METRICS, score_episodes
 from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
 
 SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
@@ -217,29 +218,23 @@ class LookAhead(eqx.Module):
         return goals[jnp.argmax(values - 1e-4 * jnp.abs(goals - now))]
 
 
-@eqx.filter_jit
-def score_episodes(episodes: Episodes, config: ClinicalConfig = PAPER) -> Scores:
-    """The clinical scores of every episode."""
-    return jax.vmap(lambda e: score_episode(e.state, e.level, e.alive, config))(episodes)
-
-
 def judged_to_arrays(name: str, judged: Judged) -> dict[str, np.ndarray]:
     """Flat arrays to store: "NAME/reward" and so on; NAME is such as "cormpo/twin"."""
-    scores = {key: np.asarray(getattr(judged.scores, key)) for key in Scores.__dataclass_fields__}
+    scores = {key: np.asarray(judged.scores[key]) for key in METRICS}
     scores |= {"level": judged.level, "row": judged.row}
     return {f"{name}/{key}": value for key, value in scores.items()}
 
 
 def arrays_to_judged(arrays: Mapping[str, np.ndarray]) -> dict[str, Judged]:
     """What `judged_to_arrays` stored, by NAME."""
-    wanted, made = [*Scores.__dataclass_fields__, "level", "row"], {}
+    wanted, made = [*METRICS, "level", "row"], {}
     for name in dict.fromkeys(key.rpartition("/")[0] for key in arrays):
         if lacking := [key for key in wanted if f"{name}/{key}" not in arrays]:
             raise ValueError(
                 f"expected {name}/{lacking[0]} beside the others, got none. Judge {name} anew."
             )
-        *scores, level, row = (arrays[f"{name}/{key}"] for key in wanted)
-        made[name] = Judged(Scores(*map(jnp.asarray, scores)), level, row)
+        scores = {key: jnp.asarray(arrays[f"{name}/{key}"]) for key in METRICS}
+        made[name] = Judged(scores, arrays[f"{name}/level"], arrays[f"{name}/row"])
     return made
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stepdown.evaluation.compare import (
-    Metric,
     Row,
     Values,
     Weights,
@@ -27,7 +26,7 @@ from stepdown.evaluation.judging import Judged
 from stepdown.patients.episodes import Starts
 from stepdown.signals import LEVEL, MAP, PULSATILITY
 
-METRICS: tuple[Metric, ...] = ("reward", "unsafe_hours")
+METRICS = ("reward", "unsafe_hours")
 WORST = "reward_worst_tenth"
 TENTH = 0.1
 TAIL_DRAWS = 500  # of the bootstrap of the worst tenth, which takes longer than a mean

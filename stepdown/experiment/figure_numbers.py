@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.judging import Moments, find_runs, judge_in_twin, score_episodes
+from stepdown.evaluation.judging import Moments, find_runs, judge_in_twin
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import Bench, Trained, read_judged
 from stepdown.experiment.patients import read_hours
@@ -20,6 +20,7 @@ from stepdown.handover import Episodes, Policy, Transitions
 from stepdown.patients.episodes import Mode
 from stepdown.policies.rules import RULES
 from stepdown.problem.clinical import normalized_reward
+from stepdown.problem.metrics import score_episodes
 from stepdown.signals import LEVELS
 from stepdown.training import member
 from stepdown.twin.fit import Twin
@@ -61,10 +62,7 @@ class MakeFigureNumbers:
         arrays |= _horizons(twin, test, self) | _agreement(first, test)
         if self.ours in self.trained:
             judged = read_judged(desk, self.trained[self.ours].judge)["twin"]
-            scores = {
-                metric: np.asarray(getattr(judged.scores, metric))[0]
-                for metric, _ in CASES.values()
-            }
+            scores = {metric: np.asarray(judged.scores[metric])[0] for metric, _ in CASES.values()}
             starts = np.array([pick(scores[metric]) for metric, pick in CASES.values()])
             arrays |= _same_hours(first, twin, moments, starts)
         return arrays_and_info(arrays, {"cases": list(CASES), "horizons": list(self.horizons)})
@@ -74,7 +72,7 @@ def _constants(desk: Desk, ensemble: Job, moments: Moments) -> dict[str, np.ndar
     """What the ensemble believes that holding each level is worth."""
     dynamics = read_ensemble(desk, ensemble)
     rewards = [
-        judge_in_twin(RULES[f"always P{level}"], dynamics, moments).scores.reward[0]
+        judge_in_twin(RULES[f"always P{level}"], dynamics, moments).scores["reward"][0]
         for level in LEVELS
     ]
     return {"constant/ensemble": np.stack(rewards, axis=1), "constant/row": np.asarray(moments.row)}
@@ -113,7 +111,7 @@ def _horizons(twin: Twin, test: Transitions, look: MakeFigureNumbers) -> dict[st
         whole = jnp.concatenate([state[:, None], later], axis=1)
         for metric in ("reward", "acp", "ws_gradient"):
             arrays[f"horizon/{who}/{metric}"] = np.stack(
-                [getattr(_scores(whole, levels, hours), metric) for hours in look.horizons], axis=1
+                [_scores(whole, levels, hours)[metric] for hours in look.horizons], axis=1
             )
     return arrays
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepdown.artifacts import Content, provenance
-from stepdown.evaluation.compare import METRICS as EVERY_METRIC
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
 from stepdown.evaluation.judging import Judged
 from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_cohort
@@ -27,6 +26,7 @@ from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes
 from stepdown.policies.methods import OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
+from stepdown.problem.metrics import METRICS as EVERY_METRIC
 from stepdown.records.fitted_on import Parts, make_parts, save_fitted
 from stepdown.report.bedside_figures import draw_agreement, draw_rollouts, draw_weaning
 from stepdown.report.cohort_report import cohort_section, draw_records

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Policy, Transitions, require_role
 from stepdown.patients.episodes import Mode
-from stepdown.problem.clinical import score_episode
+from stepdown.problem.clinical import decisions_of, hourly_reward
 from stepdown.twin.rollout import roll_out
 
 STARTS = 2048  # from 256 the lead of a best trial is mostly luck (docs/results.md)
@@ -34,7 +34,7 @@ class TwinReward(eqx.Module):
 
 @eqx.filter_jit
 def _rewards(episodes) -> Float[Array, " starts"]:
-    return jax.vmap(lambda e: score_episode(e.state, e.level, e.alive).reward)(episodes)
+    return jax.vmap(lambda e: jnp.sum(jax.vmap(hourly_reward)(decisions_of(e))))(episodes)
 
 
 def make_rule(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepdown.handover import Scores, Transitions, require_role
+from stepdown.handover import Episodes, Transitions, require_role
 from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY, SAMPLE_MINUTES
 
 Scalar = Float[Array, ""]
@@ -42,31 +42,28 @@ PAPER = ClinicalConfig()
 STRICT_LIMITS = replace(PAPER, pulsatility_limit=20.0)  # the limit in the authors' published code
 
 
-def score_episode(
-    states: Float[Array, "times steps columns"],
-    levels: Int[Array, " times"],
-    alive: Bool[Array, " times-1"] | None = None,
-    config: ClinicalConfig = PAPER,
-) -> Scores:
-    """Score one episode; `states[t]` is the hour before decision `levels[t + 1]`.
+class Decision(eqx.Module):
+    """One decision with the hour before and the hour that followed: all that a metric looks at."""
 
-    An hour that the patient did not survive (`alive` false) scores the minimum and is unsafe, and
-    no later decision counts as weaning. ACP and total change count every decision.
-    """
-    alive = jnp.ones(len(levels) - 1, bool) if alive is None else alive
-    alive_before = jnp.concatenate([jnp.array([True]), alive[:-1]])
-    rewards = jax.vmap(lambda state: normalized_reward(state, config))(states[1:])
-    by_limits = jax.vmap(lambda state: stable_by_limits(state, config))(states[:-1]) & alive_before
-    by_slope = jax.vmap(lambda state: stable_by_gradient(state, config))(states[:-1]) & alive_before
-    return Scores(
-        reward=jnp.sum(jnp.where(alive, rewards, -config.reward_clip)),
-        acp=action_change(levels, config.jump),
-        total_change=total_change(levels),
-        ws_gradient=weaning_score(levels, by_slope),
-        ws_limits=weaning_score(levels, by_limits),
-        ws_both=weaning_score(levels, by_limits & by_slope),
-        unsafe_hours=unsafe_hours(states[1:], alive, config),
-    )
+    state: Float[Array, "*n steps columns"]
+    before: Int[Array, "*n"]  # level in force in the hour before
+    level: Int[Array, "*n"]  # ... in the hour that followed
+    later: Float[Array, "*n steps columns"]
+    alive_before: Bool[Array, "*n"]  # when it was decided
+    alive: Bool[Array, "*n"]  # through the hour that followed
+
+
+def decisions_of(episode: Episodes) -> Decision:
+    """The decisions of one episode, one after another."""
+    alive_before = jnp.concatenate([jnp.array([True]), episode.alive[:-1]])
+    before, level = episode.level[:-1], episode.level[1:]
+    state, later = episode.state[:-1], episode.state[1:]
+    return Decision(state, before, level, later, alive_before, episode.alive)
+
+
+def hourly_reward(decision: Decision, config: ClinicalConfig = PAPER) -> Scalar:
+    """Normalized reward of the hour that followed; the least there is, where nobody lived on."""
+    return jnp.where(decision.alive, normalized_reward(decision.later, config), -config.reward_clip)
 
 
 def shaped_reward(
@@ -186,25 +183,10 @@ def slope(values: Float[Array, " steps"]) -> Scalar:
     return jnp.nansum(time * (values - jnp.nanmean(values))) / jnp.nansum(time**2)
 
 
-def unsafe_hours(
-    states: Float[Array, "hours steps columns"],
-    alive: Bool[Array, " hours"] | None = None,
-    config: ClinicalConfig = PAPER,
-) -> Scalar:
-    """Share of hours outside the limits, 0 to 1; hours after death are outside."""
-    safe = jax.vmap(lambda state: stable_by_limits(state, config))(states)
-    return jnp.mean(~(safe if alive is None else safe & alive))
-
-
 def action_change(levels: Int[Array, " times"], threshold: int = 2) -> Scalar:
     """ACP: sum of the changes strictly larger than the threshold, in levels (Sec. 4.2)."""
     change = jnp.abs(jnp.diff(levels))
     return jnp.sum(jnp.where(change > threshold, change, 0)).astype(float)
-
-
-def total_change(levels: Int[Array, " times"]) -> Scalar:
-    """Sum of all changes, in levels (ACP as App. A prints it)."""
-    return action_change(levels, threshold=0)
 
 
 def weaned(drop: Int[Array, ""]) -> Scalar:
@@ -214,15 +196,6 @@ def weaned(drop: Int[Array, ""]) -> Scalar:
     """
     rewarded = jnp.where((drop == 1) | (drop == 2), drop, 0)
     return jnp.where(drop < 0, -1, rewarded).astype(float)
-
-
-def weaning_score(levels: Int[Array, " times"], stable: Bool[Array, " times-1"]) -> Scalar:
-    """WS: mean of `weaned` over decisions taken after a stable hour, −1 to 2; 0 if none (Sec. 4.2).
-
-    `stable[t]` is the hour before the decision `levels[t + 1]`.
-    """
-    gains = jax.vmap(weaned)(levels[:-1] - levels[1:])
-    return jnp.sum(jnp.where(stable, gains, 0.0)) / jnp.maximum(jnp.sum(stable), 1)
 
 
 class StaircaseParts(eqx.Module):

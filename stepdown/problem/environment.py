@@ -30,7 +30,7 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, UInt8
 
-from stepdown.handover import Dynamics, Scores
+from stepdown.handover import Dynamics
 from stepdown.patients.bedside import play_hour, tick_keys
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Starts, draw_starts
@@ -39,13 +39,12 @@ from stepdown.patients.pump import load_profile
 from stepdown.problem.clinical import (
     PAPER,
     ClinicalConfig,
-    action_change,
-    normalized_reward,
-    stable_by_gradient,
+    Decision,
     stable_by_limits,
     weaned,
 )
 from stepdown.problem.hours import check_units
+from stepdown.problem.metrics import METRICS, Sums, parts_of, scores_of
 from stepdown.problem.persistence import CarryForward
 from stepdown.signals import (
     HIGHEST,
@@ -61,7 +60,6 @@ from stepdown.signals import (
     hard_ranges,
 )
 
-METRICS = ("acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours")
 POOL = CohortConfig(patients=256, hours=24.0)  # patients of a ward that was given none
 POOL_SEED, POOL_STARTS = 20_000, 1024
 
@@ -418,17 +416,6 @@ def known_columns(states: np.ndarray, columns: tuple[str, ...] = NAMES) -> tuple
     return tuple(int(i) for i in np.flatnonzero(known))
 
 
-class Tally(eqx.Module):
-    """Running sums of an episode; pairs of stability are by gradient, limits and both."""
-
-    acp: Float[Array, ""]
-    total_change: Float[Array, ""]
-    weaned: Float[Array, " 3"]
-    stable: Float[Array, " 3"]
-    unsafe: Float[Array, ""]
-    reward: Float[Array, ""]
-
-
 class Moment(eqx.Module):
     """Where an episode stands."""
 
@@ -436,7 +423,7 @@ class Moment(eqx.Module):
     state: Hour
     alive: Bool[Array, ""]
     hour: Int[Array, ""]  # decisions so far
-    tally: Tally
+    sums: Sums  # so far
     key: Key[Array, ""]  # of the episode
 
 
@@ -458,7 +445,7 @@ def begin_episode(ward: Ward, start: Int[Array, ""], *, key: PRNGKeyArray) -> Mo
         state=ward.states[start],
         alive=jnp.array(True),
         hour=jnp.zeros((), int),
-        tally=Tally(zero, zero, jnp.zeros(3), jnp.zeros(3), zero, zero),
+        sums={name: (zero, zero) for name in METRICS},
         key=k_hours,
     )
 
@@ -475,47 +462,19 @@ def set_level(
     kept, later, lived = ward.hour(now.kept, now.state, level, key=k_hour)
     alive = now.alive & lived
     before = jnp.round(now.state[-1, LEVEL]).astype(level.dtype)
-    change = jnp.stack([before, level])
-    gain = weaned(before - level)
-    by_slope = stable_by_gradient(now.state, config)
-    by_limits = stable_by_limits(now.state, config)
-    stable = jnp.stack([by_slope, by_limits, by_slope & by_limits]) & now.alive
-
-    unshaped = jnp.where(alive, normalized_reward(later, config), -config.reward_clip)
-    jump = action_change(change, config.jump)
-    reward = unshaped - weights[0] * jump + weights[1] * stable[1] * gain
-    tally = Tally(
-        acp=now.tally.acp + jump,
-        total_change=now.tally.total_change + action_change(change, 0),
-        weaned=now.tally.weaned + stable * gain,
-        stable=now.tally.stable + stable,
-        unsafe=now.tally.unsafe + ~(alive & stable_by_limits(later, config)),
-        reward=now.tally.reward + unshaped,
-    )
-    return Moment(kept, later, alive, now.hour + 1, tally, now.key), Outcome(reward, unshaped)
+    decision = Decision(now.state, before, level, later, now.alive, alive)
+    parts, stable = parts_of(decision, config), stable_by_limits(now.state, config) & now.alive
+    unshaped = parts["reward"][0]
+    reward = unshaped - weights[0] * parts["acp"][0] + weights[1] * stable * weaned(before - level)
+    sums = jax.tree.map(jnp.add, now.sums, parts)
+    return Moment(kept, later, alive, now.hour + 1, sums, now.key), Outcome(reward, unshaped)
 
 
-def scores_so_far(now: Moment) -> Scores:
-    """The clinical scores of the decisions made up to this moment."""
-    tally = now.tally
-    gradient, limits, both = tally.weaned / jnp.maximum(tally.stable, 1.0)
-    return Scores(
-        reward=tally.reward,
-        acp=tally.acp,
-        total_change=tally.total_change,
-        ws_gradient=gradient,
-        ws_limits=limits,
-        ws_both=both,
-        unsafe_hours=tally.unsafe / jnp.maximum(now.hour, 1),
-    )
-
-
-def what_is_seen(ward: Ward, now: Moment, known: tuple[int, ...]) -> dict[str, Array]:
+def what_is_seen(ward: Ward, now: Moment, known: tuple[int, ...]) -> dict[str, Any]:
     """What the outside may see: the observation, and where the episode stands."""
     low, high = np.array(hard_ranges(ward.columns), np.float32).T
     seen = jnp.clip(now.state, low[None], high[None])[:, np.array(known)]
-    scores = scores_so_far(now)
-    metrics = {name: getattr(scores, name) for name in METRICS}
+    metrics = {name: score for name, score in scores_of(now.sums).items() if name != "reward"}
     level = jnp.round(now.state[-1, LEVEL]).astype(int)
     shown = {"observation": seen.ravel(), "level": level, "hour": now.hour, "alive": now.alive}
     return shown | metrics

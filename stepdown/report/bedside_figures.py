@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from stepdown.evaluation.judging import score_episodes
 from stepdown.handover import Cohort, Episodes
 from stepdown.problem.clinical import PAPER
+from stepdown.problem.metrics import score_episodes
 from stepdown.report.cohort_report import TRACES
 from stepdown.report.figures import (
     GRID,
@@ -82,7 +82,7 @@ def _draw_case(
 def _score_words(episode: Episodes) -> str:
     scores = score_episodes(jax.tree.map(lambda x: jnp.asarray(x)[None], episode))
     reward, acp, weaning, unsafe = (
-        float(x[0]) for x in (scores.reward, scores.acp, scores.ws_gradient, scores.unsafe_hours)
+        float(scores[x][0]) for x in ("reward", "acp", "ws_gradient", "unsafe_hours")
     )
     parts = (
         f"reward {reward:.2f}, ACP {acp:.0f}",

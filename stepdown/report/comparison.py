@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepdown.evaluation.compare import (
-    Metric,
     Row,
     difference,
     estimate,
@@ -100,7 +99,7 @@ class Comparison:
         return self._index.get((method, judge, metric))
 
     @functools.cached_property
-    def winners(self) -> dict[tuple[str, Metric], str]:
+    def winners(self) -> dict[tuple[str, str], str]:
         """Learned methods that lead by a judge and metric, if clearly ahead of every other one.
 
         Clearly: the paired interval of the difference to each excludes zero.
@@ -145,7 +144,7 @@ class Margin:
 
 
 def margin_of(
-    comparison: Comparison, judge: str, metric: Metric, rivals: Sequence[str]
+    comparison: Comparison, judge: str, metric: str, rivals: Sequence[str]
 ) -> Margin | None:
     """By one judge, if that has seen CORMPO and a rival."""
     judged = comparison.before(judge)

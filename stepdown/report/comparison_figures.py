@@ -18,7 +18,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from stepdown.evaluation.compare import (
-    Metric,
     difference,
     estimate,
     over_cohorts,
@@ -66,7 +65,7 @@ from stepdown.report.labels import (
 )
 from stepdown.signals import LEVELS
 
-BOTH: tuple[Metric, ...] = ("reward", "unsafe_hours")  # side by side
+BOTH: tuple[str, ...] = ("reward", "unsafe_hours")  # side by side
 CURVES = {
     "reward": "Reward an hour, in the ensemble",
     "penalty": "Penalty an hour",
@@ -171,7 +170,7 @@ def _dumbbells(
 
 
 def _gains(
-    comparison: Comparison, methods: Sequence[str], metric: Metric, reference: str | None
+    comparison: Comparison, methods: Sequence[str], metric: str, reference: str | None
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Means and intervals by judge and method, minus the reference's."""
     gains: dict[str, dict[str, dict[str, float]]] = {}
@@ -215,7 +214,7 @@ def draw_score_distributions(
         for row, method in zip(axes, shown, strict=True):
             for axis, (name, metric) in zip(row, METRICS.items(), strict=True):
                 values = metric.scale * values_of(judged[method], name).ravel()
-                _histogram(axis, values, metric.bins, look_of(method)["color"])
+                _histogram(axis, values, metric.edges, look_of(method)["color"])
             row[0].set_ylabel(f"{name_of(method)}\n% of episodes")
         for axis, metric in zip(axes[-1], METRICS.values(), strict=True):
             axis.set_xlabel(metric.axis)
@@ -412,7 +411,7 @@ def draw_sensitivity(points: Sequence[SensitivityPoint], to: str = "") -> bytes:
     as "clinicians'".
     """
     parameters = [x for x in PARAMETERS if any(point.parameter == x for point in points)]
-    metrics: list[Metric] = [x for x in METRICS if any(point.metric == x for point in points)]
+    metrics: list[str] = [x for x in METRICS if any(point.metric == x for point in points)]
     if not parameters or not metrics:
         raise ValueError(
             f"expected points for {', '.join(PARAMETERS)}, got none. Name the parameter so."
@@ -484,9 +483,7 @@ def draw_across(comparisons: Sequence[Comparison]) -> bytes:
     return to_png(draw, (12.5, 1.9 + 0.4 * len(methods)))
 
 
-def _cohort_gains(
-    asked: Sequence[Comparison], judge: str, method: str, metric: Metric
-) -> np.ndarray:
+def _cohort_gains(asked: Sequence[Comparison], judge: str, method: str, metric: str) -> np.ndarray:
     """A method minus the clinicians, one number for every cohort."""
     each = [mean_of(x, judge, method, f"{metric}_minus_{CLINICIANS}") for x in asked]
     return METRICS[metric].scale * np.array(each)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepdown.evaluation.compare import (
-    Metric,
     Row,
     difference,
     estimate,
@@ -114,7 +113,7 @@ def short_grid(comparison: Comparison) -> Grid:
 def penalty_grid(comparison: Comparison) -> Grid:
     """The paper's table of penalty types: reward, ACP and weaning by judge, ours beside theirs."""
     numbers, judges = Numbers(comparison), comparison.judges
-    metrics: dict[Metric, str] = {
+    metrics: dict[str, str] = {
         "reward": "Reward",
         "acp": "ACP, levels",
         "ws_gradient": "WS (gradient)",
@@ -193,17 +192,17 @@ class Numbers:
 
     comparison: Comparison
 
-    def head(self, metrics: Sequence[Metric]) -> list[str]:
+    def head(self, metrics: Sequence[str]) -> list[str]:
         """A column for every judge and, where the paper prints the metric, for the paper."""
         judges = [JUDGES[x].words for x in self.comparison.judges]
         return [x for one in metrics for x in (*judges, *["paper"] * METRICS[one].printed)]
 
-    def above(self, metrics: Sequence[Metric]) -> list[tuple[str, int]]:
+    def above(self, metrics: Sequence[str]) -> list[tuple[str, int]]:
         """The words of the metrics over their columns."""
         judges = len(self.comparison.judges)
         return [(METRICS[one].words, judges + METRICS[one].printed) for one in metrics]
 
-    def line(self, method: str, metrics: Sequence[Metric]) -> list[Cell]:
+    def line(self, method: str, metrics: Sequence[str]) -> list[Cell]:
         """What stands in these columns."""
         cells = []
         for one in metrics:
@@ -215,12 +214,12 @@ class Numbers:
         """One number, or NaN."""
         return at(self.comparison.row(method, judge, metric), "mean")
 
-    def shown(self, method: str, judge: str, metric: Metric) -> str:
+    def shown(self, method: str, judge: str, metric: str) -> str:
         """One number as it is shown, or a dash."""
         one = METRICS[metric]
         return number(one.scale * self.mean(method, judge, metric), one.digits)
 
-    def cell(self, method: str, judge: str, metric: Metric, *, readings: bool = False) -> Cell:
+    def cell(self, method: str, judge: str, metric: str, *, readings: bool = False) -> Cell:
         """Mean ± sd, or the means of all readings, and below it the difference to CORMPO."""
         row, one = self.comparison.row(method, judge, metric), METRICS[metric]
         if row is None:
@@ -232,7 +231,7 @@ class Numbers:
         strong = self.comparison.winners.get((judge, metric)) == method
         return Cell(text, self.apart(method, judge, metric), strong)
 
-    def apart(self, method: str, judge: str, metric: Metric) -> str:
+    def apart(self, method: str, judge: str, metric: str) -> str:
         """The difference to CORMPO in a few signs; ≈ where it may be none."""
         row, one = self.comparison.row(method, judge, f"{metric}_minus_{OURS}"), METRICS[metric]
         if row is None:
@@ -299,7 +298,7 @@ def claims_grid(comparisons: Sequence[Comparison]) -> Grid:
     return Grid("The paper's claims, and what we find", heads, tuple(lines), above, note=note)
 
 
-def _margin(comparison: Comparison | None, judge: str, metric: Metric) -> Cell:
+def _margin(comparison: Comparison | None, judge: str, metric: str) -> Cell:
     """CORMPO minus the baseline that this metric puts first."""
     margin = comparison and margin_of(comparison, judge, metric, BASELINES)
     if margin is None:
@@ -418,7 +417,7 @@ def _plain(row: Mapping[str, str | float] | None, digits: int) -> Cell:
     return Cell() if row is None else Cell(number(float(row["mean"]), digits))
 
 
-def _apart(row: Mapping[str, str | float] | None, metric: Metric) -> Cell:
+def _apart(row: Mapping[str, str | float] | None, metric: str) -> Cell:
     one = METRICS[metric]
     return Cell() if row is None else apart(row, one.digits, one.scale)
 

@@ -6,9 +6,8 @@ files that the page names below each table.
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
-from stepdown.evaluation.compare import Metric
 from stepdown.report.evidence import (
     Findings,
     Info,
@@ -417,7 +416,7 @@ def _say_bound(row: Row, kind: str) -> str:
 # ── subgroups and transfer ────────────────────────────────────────────────────────────────────────
 
 
-def groups_grid(findings: Findings, metric: Metric | Literal["reward_worst_tenth"]) -> Grid:
+def groups_grid(findings: Findings, metric: str) -> Grid:
     """Subgroups by methods before the surest judge: differences to the clinicians, paired."""
     rows = findings.groups.get("rows", ())
     judge = findings.truth or "twin"

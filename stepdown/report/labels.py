@@ -4,17 +4,14 @@ Methods, judges, data sets, settings, episode metrics, twins, estimators: tables
 sentences read them here, so that a name, a color or a rounding is the same wherever it stands.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from stepdown.evaluation.compare import Metric
 from stepdown.handover import Look
 from stepdown.policies.learning import Method as Learned
 from stepdown.policies.methods import METHODS as LEARNERS
 from stepdown.policies.methods import OURS_METHOD
+from stepdown.problem.metrics import METRICS as ALL_METRICS
 from stepdown.signals import LEVELS
 from stepdown.twin.twins import TWINS
 
@@ -166,94 +163,10 @@ PARAMETERS = {  # of CORMPO, changed one at a time
 # ── episode metrics ───────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class EpisodeMetric:
-    """A number of every episode: its words, its rounding, where it is shown.
-
-    Those in `METRICS` are in the figures of scores and of sensitivity, in the tables that they
-    name, in the short table and in the rows over all cohorts, and are asked for a winner.
-    """
-
-    words: str  # above its columns
-    short: str  # beside an axis
-    brief: str  # in the terminal
-    table: Literal["safety", "changes"]
-    bins: np.ndarray  # of its histogram, as shown
-    definition: tuple[str, str]
-    sign: float = 1.0  # −1 where less is better
-    scale: float = 1.0  # 100 for what is shown in percent
-    digits: int = 2
-    printed: bool = True  # by the paper
-    reading: str = ""  # which of several definitions
-    beside: tuple[Metric, ...] = ()  # the other ones
-
-    @property
-    def axis(self) -> str:
-        """Beside an axis, with the definition that is taken."""
-        return f"{self.short} ({self.reading})" if self.reading else self.short
+METRICS = {name: metric for name, metric in ALL_METRICS.items() if metric.table}
 
 
-METRICS: Mapping[Metric, EpisodeMetric] = {
-    "reward": EpisodeMetric(
-        "Reward of 6 hours",
-        "Reward of 6 h",
-        "reward",
-        "safety",
-        np.linspace(-12, 4, 33),
-        (
-            "Reward",
-            "sum over six hours of the paper's hourly score of MAP, heart rate and pulsatility, "
-            "normalized with its constants: 3.84 at best, −12 at worst. Hours after death count "
-            "−2.",
-        ),
-    ),
-    "acp": EpisodeMetric(
-        "ACP, levels",
-        "ACP, levels",
-        "ACP",
-        "changes",
-        np.arange(-0.5, 13, 1),
-        (
-            "ACP",
-            "action change penalty: levels moved by jumps of more than two levels, summed over "
-            "six decisions.",
-        ),
-        sign=-1.0,
-    ),
-    "ws_gradient": EpisodeMetric(
-        "Weaning score: gradient / limits / both",
-        "Weaning score",
-        "WS",
-        "changes",
-        np.linspace(-1.0625, 2.0625, 26),
-        (
-            "Weaning score (WS)",
-            "mean over decisions in stable hours: +1 or +2 for a drop of one or two levels, −1 "
-            "for any rise, 0 otherwise.",
-        ),
-        reading="gradient",
-        beside=("ws_limits", "ws_both"),
-    ),
-    "unsafe_hours": EpisodeMetric(
-        "Unsafe hours, %",
-        "Unsafe hours, %",
-        "unsafe",
-        "safety",
-        np.arange(-100 / 12, 110, 100 / 6),
-        (
-            "Unsafe hours",
-            "share of the hours after a decision with MAP of 60 mmHg or less, heart rate of "
-            "50/min or less, or pulsatility of 10 mmHg or less at any sample, or after death.",
-        ),
-        sign=-1.0,
-        scale=100.0,
-        digits=1,
-        printed=False,
-    ),
-}
-
-
-def metrics_of(table: str) -> tuple[Metric, ...]:
+def metrics_of(table: str) -> tuple[str, ...]:
     """The metrics of a table, in its order."""
     return tuple(name for name, metric in METRICS.items() if metric.table == table)
 

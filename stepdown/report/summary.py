@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepdown.evaluation.compare import (
-    OTHERS,
-    Metric,
     difference,
     estimate,
     over_cohorts,
@@ -49,7 +47,7 @@ class Verdict:
 
     judge: str
     reward: Margin
-    others: dict[Metric, Margin]  # to the same baseline
+    others: dict[str, Margin]  # to the same baseline
 
     @property
     def word(self) -> str:
@@ -63,9 +61,10 @@ def find_verdicts(comparison: Comparison, baselines: Sequence[str] = BASELINES) 
     for judge in comparison.judges:
         reward = margin_of(comparison, judge, "reward", baselines)
         if reward is not None:
-            others: dict[Metric, Margin] = {
+            others: dict[str, Margin] = {
                 metric: one
-                for metric in OTHERS
+                for metric in METRICS
+                if metric != "reward"
                 if (one := margin_of(comparison, judge, metric, [reward.best]))
             }
             found.append(Verdict(judge, reward, others))
@@ -187,11 +186,11 @@ def _card(one: Verdict) -> str:
     )
 
 
-def _line(metric: Metric, found: dict[str, float]) -> str:
+def _line(metric: str, found: dict[str, float]) -> str:
     """A difference with its interval; better or worse only where it is clear."""
     better = {"ahead of": 1.0, "behind": -1.0}.get(_word(found), 0.0) * METRICS[metric].sign
     same, word = "≈ " if better == 0 else "", {1.0: ", better", -1.0: ", worse"}.get(better, "")
-    return f"{OTHERS[metric]}: {same}{signed(found['mean'], 3)} {_span(found, 3)}{word}"
+    return f"{METRICS[metric].said}: {same}{signed(found['mean'], 3)} {_span(found, 3)}{word}"
 
 
 def _span(found: dict[str, float], digits: int = 2) -> str:

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 
 from stepdown.__main__ import main
-from stepdown.handover import Scores
-from stepdown.problem.clinical import score_episode
+from stepdown.handover import Episodes
 from stepdown.problem.hours import cut_stays
+from stepdown.problem.metrics import METRICS, score_episode
 from stepdown.records.files import COLUMNS, read_cohort
 
-METRICS = list(Scores.__dataclass_fields__)
 COMFORT = {"map": 80.0, "hr": 75.0, "pulsatility": 30.0}
 OTHERS = {"speed": 33e3, "current": 400.0, "flow": 3.0, "lvp": 60.0, "lvedp": 15.0}
 OTHERS |= {"sbp": 95.0, "dbp": 65.0, "tau": 45.0, "ese": 1.5}
@@ -116,9 +115,10 @@ def test_ragged_stays_are_scored_as_each_alone(tmp_path, capsys):
     for row, mine in enumerate(found["stays"]):
         own = cut.patient == row
         states = jnp.concatenate([cut.state[own][:1], cut.next_state[own]])
-        alone = jax.jit(score_episode)(states, states[:, 0, -1].astype(int))
+        levels = states[:, 0, -1].astype(int)
+        alone = jax.jit(score_episode)(Episodes(states, levels, jnp.ones(len(levels) - 1, bool)))
         for name in METRICS:
-            assert mine[name] == pytest.approx(float(getattr(alone, name)), abs=1e-4)
+            assert mine[name] == pytest.approx(float(alone[name]), abs=1e-4)
 
 
 def test_a_table_of_ordinary_64_bit_columns_scores_as_ours_does(tmp_path, capsys):

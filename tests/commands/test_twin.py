@@ -208,13 +208,18 @@ def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
     }
     kept = ("reward", "unshaped", "next_state", "last", "filled")
     few = type(hours)(
-        **{name: getattr(hours, name)[:6] for name in kept}, **rows, state=state, role="test"
+        **{name: getattr(hours, name)[:6] for name in kept},
+        **rows,
+        state=state,
+        role="test",
+        columns=hours.columns,
     )
     assert pick_changes(few, 4) == [1, 2, 3, 4]
     calm = type(hours)(
         **{name: getattr(few, name) for name in (*kept, "state", "changed", "patient")},
         level=jnp.full(6, 5),
         role="test",
+        columns=hours.columns,
     )
     twin = load_twin(shelf / "mlp")[0]
     assert pick_changes(calm, 4) == []

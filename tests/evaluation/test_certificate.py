@@ -22,7 +22,6 @@ from stepdown.evaluation.certificate import (
     reaches,
     tightest_cover,
 )
-from stepdown.evaluation.judging import score_episodes
 from stepdown.evaluation.model_error import (
     HeldOut,
     fit_values,
@@ -38,6 +37,7 @@ from stepdown.handover import Episodes
 from stepdown.patients.cohort import world_of
 from stepdown.patients.episodes import Mode, draw_starts, play
 from stepdown.policies.rules import RULES, Hold
+from stepdown.problem.metrics import score_episodes
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import FLOW, HR, LEVEL, LEVELS, MAP, PULSATILITY, SPEED
 from tests.evaluation.conftest import WARD
@@ -532,7 +532,7 @@ def test_redrawn_hours_and_the_truth_beside_the_bound(ward):
     six = RULES["always P6"]
     found = certify(six, COMES_TRUE, guardian(), held_out, key=jr.key(0))
     played = score_episodes(play(Mode(six), starts, world))
-    assert found.value_in_truth == pytest.approx(float(played.reward.mean()), abs=1e-4)
+    assert found.value_in_truth == pytest.approx(float(played["reward"].mean()), abs=1e-4)
     assert found.everywhere.bound <= found.in_mean.bound <= found.value_in_truth
     assert found.in_mean_low <= found.in_mean.bound
     assert (found.redrawn, found.noise > 0, found.decisions) == (True, True, 32)

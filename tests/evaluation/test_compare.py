@@ -10,7 +10,6 @@ import scipy.stats
 
 from stepdown.evaluation.compare import (
     COLUMNS,
-    METRICS,
     difference,
     draw_counts,
     estimate,
@@ -27,7 +26,7 @@ from stepdown.evaluation.compare import (
     verdicts,
 )
 from stepdown.evaluation.judging import Judged
-from stepdown.handover import Scores
+from stepdown.problem.metrics import METRICS
 
 ROW = np.repeat(np.arange(12), 5)  # twelve patients, five episodes each
 
@@ -40,7 +39,7 @@ def judged(reward, row=ROW, **others) -> Judged:
     scores["reward"] = reward
     level = np.full((*reward.shape, 7), 5, np.int8)
     made = {name: jnp.asarray(np.asarray(x, np.float32)) for name, x in scores.items()}
-    return Judged(Scores(**made), level, np.asarray(row))
+    return Judged(made, level, np.asarray(row))
 
 
 def found(rows, method: str, metric: str) -> dict:

@@ -118,7 +118,7 @@ def test_it_judges_as_any_twin(second, select):
     assert isinstance(second.network, Network)
     assert isinstance(second, Dynamics)
     moments = Moments(select.state[:8], select.patient[:8], jr.split(jr.key(0), 8))
-    judged = [judge_in_twin(RULES["hold"], second, moments).scores.reward for _ in range(2)]
+    judged = [judge_in_twin(RULES["hold"], second, moments).scores["reward"] for _ in range(2)]
     assert np.isfinite(judged[0]).all()
     assert np.array_equal(judged[0], judged[1])
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from stepdown.evaluation.compare import paired_difference
-from stepdown.evaluation.judging import LookAhead, score_episodes
+from stepdown.evaluation.judging import LookAhead
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, OwnTeam, Sampled, draw_starts, play
 from stepdown.policies.rules import RULES
+from stepdown.problem.metrics import score_episodes
 from stepdown.report.published_moments import describe_cohort
 from stepdown.signals import FLOW, LEVEL, LEVELS, MAP
 
@@ -118,8 +119,8 @@ def test_hours_after_death_score_the_minimum(starts):
     dead = jax.tree.map(np.asarray, episodes)
     dead.alive[:] = False
     scores = score_episodes(dead)
-    assert np.allclose(scores.reward, -12.0)
-    assert np.allclose(scores.unsafe_hours, 1.0)
+    assert np.allclose(scores["reward"], -12.0)
+    assert np.allclose(scores["unsafe_hours"], 1.0)
 
 
 def test_only_death_cuts_a_stay_whose_length_was_asked_for():
@@ -160,7 +161,7 @@ def test_an_unknown_profile_is_refused_in_words():
 
 def gap(decider, starts, team):
     scores = score_episodes(play(decider, starts, WORLD))
-    rewards = np.asarray(scores.reward), np.asarray(score_episodes(team).reward)
+    rewards = np.asarray(scores["reward"]), np.asarray(score_episodes(team)["reward"])
     return paired_difference(*rewards, np.asarray(starts.row))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Array
 
-from stepdown.handover import Transitions
+from stepdown.handover import Episodes, Transitions
 from stepdown.problem.clinical import (
     PAPER,
     STRICT_LIMITS,
@@ -22,7 +22,6 @@ from stepdown.problem.clinical import (
     normalized_reward,
     raw_reward,
     reward_parts,
-    score_episode,
     shaped_reward,
     slope,
     stable_by_both,
@@ -30,11 +29,9 @@ from stepdown.problem.clinical import (
     stable_by_limits,
     staircase_parts,
     staircase_score,
-    total_change,
-    unsafe_hours,
     weaned,
-    weaning_score,
 )
+from stepdown.problem.metrics import score_episode
 from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY
 
 BEST = 1.7018 / 2.6621  # 0.639, an hour without any charge
@@ -60,6 +57,17 @@ def hour(
 
 def line(start, step, steps=6):
     return [start + step * k for k in range(steps)]
+
+
+def score(states, levels, alive=None, config=PAPER):
+    alive = jnp.ones(len(levels) - 1, bool) if alive is None else alive
+    return score_episode(Episodes(states, levels, alive), config)
+
+
+def weaning(levels, stable: list[bool]):
+    """The weaning score after hours that are within the limits, or are not."""
+    hours = [hour() if calm else hour(pressure=55.0) for calm in [*stable, True]]
+    return score(jnp.stack(hours), levels)["ws_limits"]
 
 
 def levels_of(*levels):
@@ -187,7 +195,7 @@ def test_an_unseen_signal_is_never_praised(column):
     assert jnp.isnan(staircase_score(state))
     assert not stable_by_limits(state)
     assert not stable_by_gradient(state)
-    assert unsafe_hours(state[None]) == 1.0
+    assert score(jnp.stack([hour(), state]), levels_of(8, 8))["unsafe_hours"] == 1.0
 
 
 def test_one_sample_has_no_slope_and_is_not_steady():
@@ -264,9 +272,11 @@ def test_steady_and_safe_are_different_questions():
 
 
 def test_unsafe_hours_are_a_share():
-    states = jnp.stack([hour(), hour(pressure=55.0), hour(), hour(rate=45.0)])
-    assert unsafe_hours(states) == 0.5
-    assert unsafe_hours(states, jnp.array([True, True, False, False])) == 0.75
+    states = jnp.stack([hour(), hour(), hour(pressure=55.0), hour(), hour(rate=45.0)])
+    levels = levels_of(*[8] * 5)
+    assert score(states, levels)["unsafe_hours"] == 0.5
+    dying = jnp.array([True, True, False, False])
+    assert score(states, levels, dying)["unsafe_hours"] == 0.75
 
 
 # ── changes of level by hand ─────────────────────────────────────────────────────────────────────
@@ -275,7 +285,7 @@ def test_unsafe_hours_are_a_share():
 def test_acp_of_8_7_4_6_6_is_3_and_the_total_change_6():
     levels = levels_of(8, 7, 4, 6, 6)
     assert action_change(levels) == 3.0
-    assert total_change(levels) == 6.0
+    assert action_change(levels, threshold=0) == 6.0
 
 
 def test_a_change_of_exactly_two_is_not_above_two():
@@ -298,17 +308,17 @@ def test_small_drops_are_rewarded_and_every_rise_costs_one(drop, gain):
 
 def test_weaning_score_averages_stable_decisions_only():
     levels = levels_of(8, 7, 4, 6, 6)  # weaned 1, 0, −1, 0
-    assert weaning_score(levels, jnp.array([True] * 4)) == 0.0
-    assert weaning_score(levels, jnp.array([True, True, False, False])) == 0.5
-    assert weaning_score(levels, jnp.array([False, False, True, False])) == -1.0
+    assert weaning(levels, [True] * 4) == 0.0
+    assert weaning(levels, [True, True, False, False]) == 0.5
+    assert weaning(levels, [False, False, True, False]) == -1.0
 
 
 def test_weaning_score_without_a_stable_hour_is_zero():
-    assert weaning_score(levels_of(8, 7, 6), jnp.array([False, False])) == 0.0
+    assert weaning(levels_of(8, 7, 6), [False, False]) == 0.0
 
 
 def test_weaning_score_can_exceed_one():
-    assert weaning_score(levels_of(8, 6, 4, 2), jnp.array([True] * 3)) == 2.0
+    assert weaning(levels_of(8, 6, 4, 2), [True] * 3) == 2.0
 
 
 # ── shaping by hand ──────────────────────────────────────────────────────────────────────────────
@@ -416,54 +426,54 @@ def test_staircase_adds_its_rows():
 
 def test_an_episode_scores_at_most_3_836_and_at_least_minus_12():
     held = levels_of(*[8] * 7)
-    best = score_episode(jnp.stack([hour()] * 7), held)
-    worst = score_episode(jnp.stack([hour(pressure=20.0)] * 7), held)
-    assert best.reward == pytest.approx(3.836, abs=5e-4)
-    assert worst.reward == pytest.approx(-12.0)
-    assert (best.unsafe_hours, worst.unsafe_hours) == (0.0, 1.0)
+    best = score(jnp.stack([hour()] * 7), held)
+    worst = score(jnp.stack([hour(pressure=20.0)] * 7), held)
+    assert best["reward"] == pytest.approx(3.836, abs=5e-4)
+    assert worst["reward"] == pytest.approx(-12.0)
+    assert (best["unsafe_hours"], worst["unsafe_hours"]) == (0.0, 1.0)
 
 
 def test_an_episode_is_scored_by_hand():
     drifting = hour(pressure=line(90.0, -4.0))  # 90 .. 70: within limits, not steady
     low = hour(pressure=55.0)  # steady, outside the limits; raw −1.75
     states = jnp.stack([hour(), drifting, low, hour()])
-    scores = score_episode(states, levels_of(8, 7, 5, 9))  # weaned 1, 2, −1
-    assert scores.reward == pytest.approx(2 * BEST + (1.7018 - 1.75) / 2.6621, abs=1e-5)
-    assert scores.acp == 4.0
-    assert scores.total_change == 7.0
-    assert scores.ws_gradient == 0.0  # hours 0 and 2: (1 − 1) / 2
-    assert scores.ws_limits == 1.5  # hours 0 and 1: (1 + 2) / 2
-    assert scores.ws_both == 1.0  # hour 0
-    assert scores.unsafe_hours == pytest.approx(1 / 3)
+    scores = score(states, levels_of(8, 7, 5, 9))  # weaned 1, 2, −1
+    assert scores["reward"] == pytest.approx(2 * BEST + (1.7018 - 1.75) / 2.6621, abs=1e-5)
+    assert scores["acp"] == 4.0
+    assert scores["total_change"] == 7.0
+    assert scores["ws_gradient"] == 0.0  # hours 0 and 2: (1 − 1) / 2
+    assert scores["ws_limits"] == 1.5  # hours 0 and 1: (1 + 2) / 2
+    assert scores["ws_both"] == 1.0  # hour 0
+    assert scores["unsafe_hours"] == pytest.approx(1 / 3)
 
 
 def test_the_first_hour_earns_nothing_and_the_last_decides_nothing():
     low = hour(pressure=55.0)
     levels = levels_of(8, 7, 6)
-    before = score_episode(jnp.stack([low, hour(), hour()]), levels)
-    after = score_episode(jnp.stack([hour(), hour(), low]), levels)
-    assert before.reward == pytest.approx(2 * BEST)
-    assert before.unsafe_hours == 0.0
-    assert after.ws_limits == 1.0
-    assert after.unsafe_hours == 0.5
+    before = score(jnp.stack([low, hour(), hour()]), levels)
+    after = score(jnp.stack([hour(), hour(), low]), levels)
+    assert before["reward"] == pytest.approx(2 * BEST)
+    assert before["unsafe_hours"] == 0.0
+    assert after["ws_limits"] == 1.0
+    assert after["unsafe_hours"] == 0.5
 
 
 def test_hours_after_death_score_the_minimum_and_wean_nobody():
     states = jnp.stack([hour()] * 4).at[2:].set(jnp.nan)
     levels = levels_of(8, 7, 7, 6)
-    dead = score_episode(states, levels, jnp.array([True, False, False]))
-    assert dead.reward == pytest.approx(BEST - 4.0)
-    assert dead.unsafe_hours == pytest.approx(2 / 3)
-    assert dead.ws_gradient == dead.ws_limits == dead.ws_both == 0.5  # weaned 1, 0
-    flat = score_episode(jnp.stack([hour()] * 4), levels, jnp.array([True, False, False]))
-    assert flat.ws_gradient == 0.5  # a flat line is not steadiness
+    dead = score(states, levels, jnp.array([True, False, False]))
+    assert dead["reward"] == pytest.approx(BEST - 4.0)
+    assert dead["unsafe_hours"] == pytest.approx(2 / 3)
+    assert dead["ws_gradient"] == dead["ws_limits"] == dead["ws_both"] == 0.5  # weaned 1, 0
+    flat = score(jnp.stack([hour()] * 4), levels, jnp.array([True, False, False]))
+    assert flat["ws_gradient"] == 0.5  # a flat line is not steadiness
 
 
 def test_unsurvived_numbers_do_not_matter():
     states, levels = jnp.stack([hour()] * 4), levels_of(8, 7, 6, 5)
     dying = jnp.array([False, False, False])
-    shown = score_episode(states, levels, dying)
-    hidden = score_episode(states.at[1:].set(jnp.nan), levels, dying)
+    shown = score(states, levels, dying)
+    hidden = score(states.at[1:].set(jnp.nan), levels, dying)
     assert jax.tree.leaves(shown) == jax.tree.leaves(hidden)
 
 
@@ -471,25 +481,25 @@ def test_an_episode_follows_its_settings():
     states, levels = jnp.stack([hour()] * 3), levels_of(8, 7, 6)
 
     def scores(alive=None, **settings):
-        return score_episode(states, levels, alive, dataclasses.replace(PAPER, **settings))
+        return score(states, levels, alive, dataclasses.replace(PAPER, **settings))
 
     usual, strict = scores(), scores(map_limit=85.0)
-    assert (usual.ws_limits, usual.ws_both, usual.unsafe_hours) == (1.0, 1.0, 0.0)
-    assert (strict.ws_limits, strict.ws_both, strict.unsafe_hours) == (0.0, 0.0, 1.0)
-    assert strict.ws_gradient == usual.ws_gradient == 1.0
+    assert (usual["ws_limits"], usual["ws_both"], usual["unsafe_hours"]) == (1.0, 1.0, 0.0)
+    assert (strict["ws_limits"], strict["ws_both"], strict["unsafe_hours"]) == (0.0, 0.0, 1.0)
+    assert strict["ws_gradient"] == usual["ws_gradient"] == 1.0
     never = scores(map_slope=0.0)
-    assert (never.ws_gradient, never.ws_both, never.ws_limits) == (0.0, 0.0, 1.0)
-    assert (usual.acp, scores(jump=0).acp) == (0.0, 2.0)
-    assert scores(reward_sd=2 * 2.6621).reward == pytest.approx(BEST)  # half of both hours
+    assert (never["ws_gradient"], never["ws_both"], never["ws_limits"]) == (0.0, 0.0, 1.0)
+    assert (usual["acp"], scores(jump=0)["acp"]) == (0.0, 2.0)
+    assert scores(reward_sd=2 * 2.6621)["reward"] == pytest.approx(BEST)  # half of both hours
     dead = scores(jnp.array([False, False]), reward_clip=1.0)
-    assert dead.reward == -2.0  # the minimum is then −1 an hour
+    assert dead["reward"] == -2.0  # the minimum is then −1 an hour
 
 
 def test_episodes_can_be_scored_in_a_batch():
     states, levels = jnp.stack([hour()] * 7), levels_of(8, 7, 6, 6, 2, 3, 3)
-    batch = jax.vmap(score_episode)(jnp.stack([states] * 2), jnp.stack([levels] * 2))
-    assert batch.acp.tolist() == [4.0] * 2
-    assert batch.ws_gradient.tolist() == pytest.approx([1 / 6] * 2)  # 1 + 1 + 0 + 0 − 1 + 0
+    batch = jax.vmap(score)(jnp.stack([states] * 2), jnp.stack([levels] * 2))
+    assert batch["acp"].tolist() == [4.0] * 2
+    assert batch["ws_gradient"].tolist() == pytest.approx([1 / 6] * 2)  # 1 + 1 + 0 + 0 − 1 + 0
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────
@@ -543,12 +553,12 @@ def test_both_sides_never_charge_less(pressure, rate, pulse):
 def test_acp_ignores_direction(path):
     levels = jnp.array(path)
     assert action_change(levels) == action_change(levels[::-1])
-    assert 0.0 <= action_change(levels) <= total_change(levels) <= 42.0
+    assert 0.0 <= action_change(levels) <= action_change(levels, 0) <= 42.0
 
 
 @given(paths, st.lists(st.booleans(), min_size=6, max_size=6))
 def test_weaning_score_lies_between_minus_one_and_two(path, stable):
-    assert -1.0 <= weaning_score(jnp.array(path), jnp.array(stable)) <= 2.0
+    assert -1.0 <= weaning(jnp.array(path), stable) <= 2.0
 
 
 @given(samples, samples, st.integers(2, 9), st.integers(2, 9))

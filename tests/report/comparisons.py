@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepdown.evaluation.judging import Judged
-from stepdown.handover import DataName, Scores, SettingName
+from stepdown.handover import DataName, SettingName
+from stepdown.problem.metrics import METRICS
 from stepdown.report.comparison import Comparison
 
 ROW = np.array([0, 0, 1, 1])  # two patients, two episodes each
@@ -32,9 +33,11 @@ TWIN = {
 def judged(reward, row=ROW, level=6, unsafe=0.25) -> Judged:
     """Episodes with these rewards (seeds, episodes); ACP 3, weaning 0.5, all decisions `level`."""
     values = jnp.asarray(reward, jnp.float32)
-    same = (3.0, 4.0, 0.5, 0.25, 0.125, unsafe)  # in the order of Scores, after the reward
+    weaning = {"ws_gradient": 0.5, "ws_limits": 0.25, "ws_both": 0.125}
+    same = {"acp": 3.0, "total_change": 4.0, "unsafe_hours": unsafe} | weaning
     levels = np.full((*values.shape, 7), level, np.int8)
-    scores = Scores(values, *(jnp.full_like(values, x) for x in same))
+    scores = {name: jnp.full_like(values, same.get(name, 0.0)) for name in METRICS}
+    scores["reward"] = values
     return Judged(scores, levels, np.asarray(row))
 
 

@@ -67,7 +67,7 @@ def test_rollouts_mark_unsafe_hours():
 def cohort() -> Cohort:
     """Three stays of two days: steady, weaned from P9 to P3 within a day, up and down."""
     samples = 288
-    signals = np.full((3, samples, LEVEL), 60.0, np.float32)
+    signals = np.full((3, samples, 12), 60.0, np.float32)
     level = np.full((3, samples), 8, np.int32)
     level[1] = np.clip(9 - np.maximum(np.arange(samples) - 60, 0) // 20, 3, 9)
     level[2] = np.where(np.arange(samples) // 40 % 2 == 0, 8, 5)

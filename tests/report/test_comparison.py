@@ -232,7 +232,7 @@ def test_metrics_are_defined_rounded_and_have_a_better_side():
     assert METRICS["ws_gradient"].axis == "Weaning score (gradient)"
     for metric in METRICS.values():
         assert metric.definition[1].endswith(".")
-        assert (np.diff(metric.bins) > 0).all()
+        assert (np.diff(metric.edges) > 0).all()
 
 
 # ── all cohorts together ─────────────────────────────────────────────────────────────────────────

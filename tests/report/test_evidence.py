@@ -1,13 +1,13 @@
 """The section on evidence beyond the twin: every number traced, disagreement said first."""
 
 import csv
-import importlib.util
 import io
 import math
 from pathlib import Path
 
 import pytest
 
+from benchmarks.studies.choosing import measure
 from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
 from stepdown.report.evidence import (
@@ -185,12 +185,7 @@ def test_the_page_holds_the_section_and_its_pictures(pictures):
 
 
 def test_measured_regrets_are_those_of_the_kept_cohorts():
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks/choosing_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    again = tables.measure(ROOT / "docs/results/choosing.jsonl")
+    again = measure(ROOT / "docs/results/choosing.jsonl")
     kept = read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
     assert kept["cohorts"] == again["cohorts"]
