@@ -99,7 +99,10 @@ def draw_judged_starts(
 
 
 def moments_of(starts: Starts, *, key: PRNGKeyArray) -> Moments:
-    """The same starts for a twin; a start's luck depends on its number alone."""
+    """The same starts for a twin; a start's luck depends on its number alone.
+
+    >>> moments = sd.moments_of(starts, key=jr.key(0))
+    """
     keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(len(starts.row)))
     return Moments(jnp.asarray(starts.state), jnp.asarray(starts.row), keys)
 
@@ -145,7 +148,12 @@ def judge_in_twin(
     sampled: bool = False,
     hours: int = HORIZON,
 ) -> Judged:
-    """A policy, or one per seed (leaves lead with the seeds), in a twin; nobody dies there."""
+    """A policy, or one per seed (leaves lead with the seeds), in a twin; nobody dies there.
+
+    >>> imagined = sd.judge_in_twin(policy, twin, moments)
+    >>> imagined.scores["unsafe_hours"].shape
+    (1, 64)
+    """
     luck = _twin_luck(moments.key, hours)
     choose = _chooser(policies, luck[:, 0], sampled)
     return _judge_in_twin(choose, _seeds(policies) or 1, dynamics, moments, luck[:, 1])
@@ -165,7 +173,12 @@ def judge_in_patients(
     sampled: bool = False,
     hours: int = HORIZON,
 ) -> Judged:
-    """A policy, or one per seed, in the simulated patients, as `play` does it one by one."""
+    """A policy, or one per seed, in the simulated patients, as `play` does it one by one.
+
+    >>> judged = sd.judge_in_patients(policy, starts, world)
+    >>> judged.scores["reward"].shape  # seeds, episodes
+    (1, 64)
+    """
     seeds, per_hour = _seeds(policies) or 1, round(1 / world.dt)
     ticks = np.asarray(starts.tick) + per_hour * np.arange(hours)[:, None]
     choose = _chooser(policies, _decision_keys(starts.key, jnp.asarray(ticks)), sampled)

@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.guardian.density import Conditional, Density, Pairs
-from stepdown.guardian.threshold import Guardian, GuardianConfig, make_guardian
+from stepdown.guardian.threshold import RECORDED, Guardian, GuardianConfig, make_guardian
 from stepdown.handover import Look, Transitions, shown
 from stepdown.problem.scaling import blank_scaler
 from stepdown.signals import NAMES
@@ -83,12 +83,17 @@ def fit_guardian(
     train: Transitions,
     select: Transitions,
     density: DensityConfig,
-    guardian: GuardianConfig,
+    guardian: GuardianConfig = RECORDED,
     *,
     key: PRNGKeyArray,
     watch: Callable[[float], None] = lambda share: None,
 ) -> tuple[Guardian, dict[str, np.ndarray]]:
-    """A guardian and what fitting reported."""
+    """A guardian and what fitting reported.
+
+    >>> guardian, info = sd.fit_guardian(train, select, kernels, key=jr.key(0))
+    >>> float(guardian(train.state[0], level)) < 0  # it has been seen: no charge, a bonus
+    True
+    """
     fitted, info = fit_density(train, select, density, key=key, watch=watch)
     return make_guardian(fitted, select, guardian), info
 

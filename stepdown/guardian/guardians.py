@@ -4,7 +4,9 @@ A density is a file with its config, an `eqx.Module` (density.Density), a functi
 one that gives its empty shape, and a row here.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stepdown.artifacts import ArtifactError, config_from_dict, load_config
 from stepdown.guardian.fit import KIND, DensityConfig, DensityKind, SavedGuardian, read_saved
@@ -51,6 +53,15 @@ DENSITIES: dict[str, DensityKind] = {
         ),
     )
 }
+
+
+def density_config(name: str, share: float | None = None, **settings: Any) -> DensityConfig:
+    """A density of the table, with some of its settings changed.
+
+    >>> kernels = sd.density_config("kde", neighbors=50)
+    """
+    kind = DENSITIES[name]
+    return DensityConfig(kind, share, replace(kind.config, **settings))
 
 
 def load_guardian(path: Path) -> tuple[Guardian, SavedGuardian]:

@@ -29,7 +29,10 @@ LONGEST = 120.0  # h; a longer stay is cut
 
 @dataclass(frozen=True)
 class CohortConfig:
-    """A simulated cohort."""
+    """A simulated cohort.
+
+    >>> config = sd.CohortConfig(patients=40, preset="guarded", hours=30.0)
+    """
 
     patients: int = 379
     preset: PresetName = "guarded"
@@ -59,7 +62,10 @@ class Latents(eqx.Module):
 
 
 def world_of(config: CohortConfig) -> World:
-    """What the patients of this config share."""
+    """What the patients of this config share.
+
+    >>> world = sd.world_of(config)
+    """
     return World(preset(config.preset), load_profile(config.profile), config.minutes / 60)
 
 
@@ -70,7 +76,12 @@ def simulate_cohort(
     world: World | None = None,
     watch: Callable[[float], None] = lambda share: None,
 ) -> tuple[Cohort, Latents]:
-    """A cohort as its console recorded it, and the truth behind it."""
+    """A cohort as its console recorded it, and the truth behind it.
+
+    >>> cohort, truth = sd.simulate_cohort(config, key=jr.key(7))
+    >>> cohort.signals.shape  # patients, samples of ten minutes, signals
+    (40, 180, 12)
+    """
     world = world_of(config) if world is None else world
     keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(config.patients))
     admitted = in_groups(_admit, (keys,), world)

@@ -33,7 +33,10 @@ class Starts(eqx.Module):
 
 
 class Mode(eqx.Module):
-    """A policy judged by its most probable level."""
+    """A policy judged by its most probable level.
+
+    >>> learned = sd.Mode(policy)
+    """
 
     policy: Policy
 
@@ -53,11 +56,18 @@ class Sampled(eqx.Module):
 
 
 class OwnTeam(eqx.Module):
-    """The patient's clinicians go on treating, at any tick."""
+    """The patient's clinicians go on treating, at any tick.
+
+    >>> clinicians = sd.OwnTeam()
+    """
 
 
 def draw_starts(cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray) -> Starts:
-    """Random recorded hours with an hour behind them; an episode goes on where a record stops."""
+    """Random recorded hours with an hour behind them; an episode goes on where a record stops.
+
+    >>> fresh, behind = sd.simulate_cohort(config, key=jr.key(8))  # patients that nobody has seen
+    >>> starts = sd.draw_starts(fresh, behind, 64, key=jr.key(0))
+    """
     per_hour = round(60 / cohort.minutes)
     whole = np.asarray(cohort.seen).sum(1) // per_hour
     pairs = np.array([(row, hour) for row, n in enumerate(whole) for hour in range(1, n)])
@@ -84,7 +94,12 @@ def draw_starts(cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArr
 def play(
     decider: Decider | OwnTeam, starts: Starts, world: World, hours: int = HORIZON
 ) -> Episodes:
-    """Let somebody decide for `hours` hours from every start."""
+    """Let somebody decide for `hours` hours from every start.
+
+    >>> episodes = sd.play(learned, starts, world)
+    >>> episodes.level.shape  # the level in force, then six decisions
+    (64, 7)
+    """
     size = min(GROUP, 1 << (len(starts.row) - 1).bit_length())
     return in_groups(_play, (starts,), decider, world, hours, size=size)
 

@@ -35,7 +35,10 @@ Level = Int[Array, ""]
 
 @dataclass(frozen=True)
 class EnsembleConfig:
-    """The ensemble; defaults are the paper's (App. F) where it says."""
+    """The ensemble; defaults are the paper's (App. F) where it says.
+
+    >>> tiny = sd.EnsembleConfig(members=3, elites=2, width=16, depth=1)
+    """
 
     members: int = 7
     elites: int = 5  # members with the best held-out loss, used in rollouts
@@ -172,6 +175,8 @@ def fit_ensemble(
 
     The members differ by their first weights and by the order of the rows. `info` holds the curves,
     and per member the held-out loss, R² and the sd of the standardized residuals (1 if honest).
+
+    >>> ensemble, info = sd.fit_ensemble(train, tiny, key=jr.key(0))
     """
     require_role(hours, "train")
     k_held, k_members, k_fit = jr.split(key, 3)

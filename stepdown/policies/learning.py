@@ -46,7 +46,7 @@ Info = dict[str, np.ndarray]
 Config = TypeVar("Config")
 
 
-Changes = Mapping[str, float | int]  # of a recipe, by field, such as "sac.discount"
+Changes = Mapping[str, Any]  # of a recipe, by field, such as "sac.discount"
 
 
 @dataclass(frozen=True)
@@ -100,22 +100,26 @@ class Method:
 
 def apply_changes(recipe: Config, changes: Changes) -> Config:
     """The recipe with some fields changed; "sac.discount" is a field of its field `sac`."""
-    made: Any = recipe
+    known = {field.name for field in fields(recipe)} if is_dataclass(recipe) else set()
+    made: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
-        made = _set(made, name.split("."), value)
-    return made
-
-
-def _set(recipe: Any, names: list[str], value: float | int) -> Any:
-    first, *rest = names
-    if not is_dataclass(recipe) or first not in {field.name for field in fields(recipe)}:
-        raise ValueError(f"expected a field of {type(recipe).__name__}, got {first!r}.")
-    inner = _set(getattr(recipe, first), rest, value) if rest else value
-    return replace(recipe, **{first: inner})  # pyright: ignore[reportArgumentType]
+        first, _, rest = name.partition(".")
+        if first not in known:
+            raise ValueError(f"expected a field of {type(recipe).__name__}, got {first!r}.")
+        if rest:
+            inner.setdefault(first, {})[rest] = value
+        else:
+            made[first] = value
+    made |= {first: apply_changes(getattr(recipe, first), own) for first, own in inner.items()}
+    return replace(recipe, **made)  # pyright: ignore[reportArgumentType]
 
 
 class Task(eqx.Module):
-    """What a policy is learned from; a method that needs no model is given none."""
+    """What a policy is learned from; a method that needs no model is given none.
+
+    >>> task = sd.Task(train, select, dynamics=ensemble, guardian=guardian)
+    """
 
     hours: Transitions  # of train patients
     select: Transitions

@@ -6,10 +6,23 @@ searches, compares or draws reads this table; nothing else lists methods.
 """
 
 from dataclasses import replace
+from typing import Any
 
-from stepdown.handover import DataName, Look, SettingName
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from stepdown.handover import DataName, Look, Policy, SettingName
 from stepdown.policies.bc import clone, like_nobody
-from stepdown.policies.learning import Method, Recipe, Shrink
+from stepdown.policies.learning import (
+    ALONE,
+    Info,
+    Method,
+    Recipe,
+    Shrink,
+    Task,
+    Watch,
+    apply_changes,
+)
 from stepdown.policies.model_based import (
     OURS,
     PAPER_NOISELESS,
@@ -20,6 +33,7 @@ from stepdown.policies.model_based import (
     without_records,
 )
 from stepdown.policies.svr import learn_supported, like_others
+from stepdown.training import member
 
 PAPER: dict[DataName, ModelBasedConfig] = {
     "recorded": PAPER_RECORDED,
@@ -227,3 +241,34 @@ def make_recipe(
         base = replace(base, penalty_weight=method.weight)
     recipe = method.recipe(base)
     return recipe if shrink is None else recipe.shrunk(shrink)
+
+
+def train_policy(
+    name: str,
+    task: Task,
+    *,
+    key: PRNGKeyArray,
+    seeds: int | None = None,
+    watch: Watch = ALONE,
+    **changes: Any,
+) -> tuple[Policy, Info]:
+    """Learn one policy by a method of the table; with `seeds`, as many side by side.
+
+    `changes` replace numbers of our setting, such as `updates=500` or `sac__discount=0.9`. `info`
+    holds the curves.
+
+    >>> policy, info = sd.train_policy(
+    ...     "cormpo_kde", task, key=jr.key(0), updates=40, rollout_every=20, widths=(16,)
+    ... )
+    >>> policy(train.state[0]).shape  # log-probabilities of P2 to P9
+    (8,)
+    """
+    if name not in METHODS:
+        raise ValueError(f"expected a method out of {', '.join(METHODS)}, got {name!r}.")
+    method = METHODS[name]
+    wanted = {changed.replace("__", "."): value for changed, value in changes.items()}
+    recipe = apply_changes(make_recipe(name), wanted)
+    keys = key[None] if seeds is None else jr.split(key, seeds)
+    task = replace(task, penalty=method.penalty)
+    policies, info = method.learn(task, recipe, keys=keys, watch=watch)
+    return (member(policies, 0) if seeds is None else policies), info

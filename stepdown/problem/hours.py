@@ -63,7 +63,12 @@ HOURLY, PAPER_NOISE = HoursConfig(), NoiseConfig()
 
 
 def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transitions:
-    """Every decision of every stay, patient by patient, in order of time."""
+    """Every decision of every stay, patient by patient, in order of time.
+
+    >>> train, select, test = map(sd.make_transitions, parts)
+    >>> train.state.shape[1:]  # samples of an hour; the signals and the level in force
+    (6, 13)
+    """
     cut = cut_stays(cohort, level=config.level, stride=config.stride, window=config.window)
     weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
     rows = (cut.measured, cut.level, cut.next_measured)

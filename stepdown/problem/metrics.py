@@ -211,5 +211,11 @@ def score_episode(
 def score_episodes(
     episodes: Episodes, config: ClinicalConfig = PAPER, metrics: Table = METRICS
 ) -> Scores:
-    """The scores of every episode."""
+    """The scores of every episode.
+
+    >>> ours = sd.score_episodes(episodes)
+    >>> theirs = sd.score_episodes(sd.play(clinicians, starts, world))
+    >>> sorted(ours)[-2:]
+    ['ws_gradient', 'ws_limits']
+    """
     return jax.vmap(lambda episode: score_episode(episode, config, metrics))(episodes)

@@ -84,9 +84,21 @@ def to_parquet(table: pl.DataFrame) -> Callable[[Path], None]:
     return write
 
 
-def read_cohort(path: Path) -> Cohort:
-    """A cohort from a verified folder (simulated or imported), or from a bare Parquet file."""
-    minutes = None
+def write_cohort(path: Path | str, cohort: Cohort) -> None:
+    """Write a cohort to one Parquet file, a row for every sample.
+
+    >>> sd.write_cohort("cohort.parquet", cohort)
+    """
+    to_parquet(cohort_table(cohort))(Path(path))
+
+
+def read_cohort(path: Path | str) -> Cohort:
+    """A cohort from a verified folder (simulated or imported), or from a bare Parquet file.
+
+    >>> sd.read_cohort("cohort.parquet").patient == cohort.patient
+    True
+    """
+    minutes, path = None, Path(path)
     if path.is_dir():
         minutes = _saved_minutes(path)
         path = path / COHORT

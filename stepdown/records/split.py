@@ -16,7 +16,12 @@ def split_patients(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Cohort, Cohort, Cohort]:
-    """Train, select and test patients; every patient in exactly one of them."""
+    """Train, select and test patients; every patient in exactly one of them.
+
+    >>> parts = sd.split_patients(cohort, key=jr.key(1))
+    >>> [(part.role, len(part.patient)) for part in parts]
+    [('train', 26), ('select', 6), ('test', 8)]
+    """
     require_role(cohort, "all")
     number = len(cohort.patient)
     if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:

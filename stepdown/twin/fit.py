@@ -130,6 +130,11 @@ def fit_twin(
     """Fit to train patients, keep the epoch that select patients prefer.
 
     `info` holds the losses of each epoch and the mean squared error (z) on select patients.
+
+    >>> twin, info = sd.fit_twin(train, select, small, key=jr.key(0))
+    >>> level = train.level[0]
+    >>> twin(train.state[0], level, key=jr.key(1)).shape  # one possible next hour under this level
+    (6, 13)
     """
     twins, info = fit_twins(train, select, config, keys=key[None], watch=watch)
     return twins[0], {name: values[..., 0] for name, values in info.items()}

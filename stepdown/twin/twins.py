@@ -115,7 +115,10 @@ Size = Literal["paper", "small"]
 
 
 def twin_config(name: str, size: Size = "paper", profile: str = "cp") -> TwinConfig:
-    """A twin of the table, in the paper's size or small: minutes on two cores."""
+    """A twin of the table, in the paper's size or small: minutes on two cores.
+
+    >>> small = sd.twin_config("mlp", "small")
+    """
     kind = TWINS[name]
     if size == "paper":
         return TwinConfig(kind, profile=profile)
