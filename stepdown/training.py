@@ -8,7 +8,7 @@ patience ends, and so comes out as if it had been fitted alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -53,16 +53,12 @@ class Progress(eqx.Module):
     best_epoch: Int[Array, ""]
 
 
-def filter_scan(step: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
-    """`lax.scan` for a carry that holds functions as well as arrays."""
-    arrays, rest = eqx.partition(carry, eqx.is_array)
+class Aim(NamedTuple):
+    """What all members share: what is minimized, what is not fitted, and how."""
 
-    def body(arrays, x):
-        carry, info = step(eqx.combine(arrays, rest), x)
-        return eqx.filter(carry, eqx.is_array), info
-
-    arrays, infos = jax.lax.scan(body, arrays, xs)
-    return eqx.combine(arrays, rest), infos
+    loss: Loss
+    rest: PyTree  # of the models: what is no array
+    config: FitConfig
 
 
 def fit(
@@ -83,16 +79,14 @@ def fit(
     count = len(jax.tree.leaves(train)[0])
     arrays, rest = eqx.partition(models, eqx.is_inexact_array)
     members = len(jax.tree.leaves(arrays)[0])
-    steps = max(count // config.batch, 1)
+    steps, aim = max(count // config.batch, 1), Aim(loss, rest, config)
     optimizer = _optimizer(config, steps)
     now = jax.vmap(lambda model: _begin(model, optimizer))(arrays)
     own = key if key.ndim else jax.vmap(jr.fold_in, (None, 0))(key, jnp.arange(members))
     curves = []
     for number in range(config.epochs):
         keys = jax.vmap(jr.fold_in, (0, None))(own, number)
-        now, info = _epoch(
-            now, keys, jnp.asarray(number, jnp.int32), train, held, (loss, rest, config)
-        )
+        now, info = _epoch(now, keys, jnp.asarray(number, jnp.int32), train, held, aim)
         curves.append(jax.tree.map(np.asarray, info))
         watch((number + 1) / config.epochs)
         if np.all(number - np.asarray(now.best_epoch) >= config.patience):
@@ -131,19 +125,19 @@ def _begin(model, optimizer) -> Progress:
 
 
 @eqx.filter_jit
-def _epoch(now: Progress, keys, number, train, held, fixed):
+def _epoch(now: Progress, keys, number, train, held, aim: Aim):
     """One pass over the data for every member; on a CPU one after another is faster."""
 
     def one(x):
-        return _pass(x[0], x[1], number, train, held, fixed)
+        return _pass(x[0], x[1], number, train, held, aim)
 
     if jax.default_backend() == "cpu":
         return jax.lax.map(one, (now, keys))
     return jax.vmap(lambda now, key: one((now, key)))(now, keys)
 
 
-def _pass(now: Progress, key, number, train, held, fixed):
-    loss, rest, config = fixed
+def _pass(now: Progress, key, number, train, held, aim: Aim):
+    loss, rest, config = aim
     k_order, k_steps, k_held = jr.split(key, 3)
     count = len(jax.tree.leaves(train)[0])
     batch, steps = min(config.batch, count), max(count // config.batch, 1)

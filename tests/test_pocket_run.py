@@ -4,13 +4,19 @@ import csv
 import hashlib
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 
 import jax
 import jax.random as jr
 import numpy as np
 import polars as pl
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
@@ -33,6 +39,7 @@ from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.twins import load_twin
 
+ROOT = Path(__file__).parents[1]
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
         "tables/guardian.csv", "tables/recorded.csv", "tables/penalty.csv")  # fmt: skip
@@ -45,11 +52,55 @@ MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian", "policy") for file i
           ("arrays.safetensors", "config.json", "manifest.json", "numbers.json")}  # fmt: skip
 
 
+# Of the machine with a GPU: these, and what they need themselves.
+THERE = ("jax", "equinox", "optax", "numpy", "safetensors", "matplotlib")
+REFUSE = """
+import runpy, sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"{{name}} is not on this machine", name=name)
+
+sys.meta_path.insert(0, Refused())
+runpy.run_module("stepdown.experiment", run_name="__main__", alter_sys=True)
+"""
+
+
+def absent() -> set[str]:
+    """Top-level modules that come with none of the packages of that machine."""
+    there, new = set(), set(THERE)
+    while new:
+        there |= new
+        needed = {x for name in new for x in metadata.requires(name) or () if "extra ==" not in x}
+        new = {canonicalize_name(Requirement(x).name) for x in needed} - there
+        new = {name for name in new if _installed(name)}
+    homes = metadata.packages_distributions()
+    foreign = {x for x, owners in homes.items() if not there & set(map(canonicalize_name, owners))}
+    return foreign - {"stepdown"}
+
+
+def _installed(name: str) -> bool:
+    return next(iter(metadata.distributions(name=name)), None) is not None
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    """Jobs are made where nothing but JAX and a few others exist, the report is written here."""
     out = tmp_path_factory.mktemp("runs") / "pocket"
+    code, jobs = REFUSE.format(names=absent()), out.with_name("pocket.jobs")
+    words = [sys.executable, "-c", code, "pocket", "all", "--out", str(out)]
+    made = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr[-2000:]
+    ages = {path: path.stat().st_mtime_ns for path in jobs.rglob("manifest.json")}
     assert main(["run", "pocket", "--out", str(out)]) == 0
+    assert ages == {path: path.stat().st_mtime_ns for path in ages}  # nothing was made again
     return out
+
+
+def test_the_machine_of_the_jobs_lacks_what_reports_need():
+    assert {"polars", "tyro", "gymnasium", "minari", "h5py", "onnx", "fastapi"} <= absent()
+    assert not {"jax", "jaxtyping", "scipy", "PIL"} & absent()
 
 
 def test_every_file_is_there_and_listed(finished):

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.training import FitConfig, filter_scan, fit, member, stack
+from stepdown.training import FitConfig, fit, member, stack
 
 draw = np.random.default_rng(0)
 TRUTH = np.array([1.5, -2.0, 0.5])
@@ -108,16 +108,6 @@ def test_rows_fewer_than_a_batch_are_one_batch():
     # Adam's first step has the size of the rate, against the sign of the gradient.
     slope = -2 * (INPUTS[:5] * OUTPUTS[:5, None]).mean(0)
     assert np.allclose(member(lines, 0).weight, -0.1 * np.sign(slope), rtol=1e-4)
-
-
-def test_a_scan_may_carry_functions():
-    def step(carry, x):
-        total, shape = carry
-        return (total + shape(x), shape), total
-
-    (total, shape), before = filter_scan(step, (jnp.zeros(()), jnp.square), jnp.arange(4.0))
-    assert (total, shape) == (14.0, jnp.square)
-    assert before.tolist() == [0.0, 0.0, 1.0, 5.0]
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": 0}, {"learning_rate": 0.0}])

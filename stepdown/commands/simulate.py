@@ -11,7 +11,7 @@ from typing import Literal
 import jax.random as jr
 
 from stepdown.artifacts import Content, require_free
-from stepdown.experiment.cohort_folder import write_cohort
+from stepdown.experiment.cohort_folder import write_simulated
 from stepdown.experiment.progress import progress
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.population import PresetName
@@ -56,7 +56,7 @@ def simulate(config: SimulateConfig) -> None:
         # Recorded when its turn to be written comes: one stay at 25 Hz has millions of samples.
         extra[name] = _recorder(clean, latents, world, row, jr.fold_in(k_waves, row))
     words = _extras(config, len(faults))
-    write_cohort(config.out, (cohort, latents), recipe, config.seed, extra=extra, words=words)
+    write_simulated(config.out, (cohort, latents), recipe, config.seed, extra=extra, words=words)
 
 
 def _checked(config: SimulateConfig) -> CohortConfig:

@@ -14,7 +14,7 @@ from stepdown.report.cohort_report import dataset_card, digests, draw_overview
 CARD, OVERVIEW = "card.md", "overview.png"
 
 
-def write_cohort(
+def write_simulated(
     out: Path,
     simulated: tuple[Cohort, Latents],
     recipe: CohortConfig,

@@ -12,7 +12,7 @@ import numpy as np
 from stepdown.artifacts import Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
 from stepdown.evaluation.judging import Judged
-from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_cohort
+from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, read_judged
 from stepdown.experiment.patients import ImportPatients, SimulatePatients, read_patients, read_truth
@@ -238,7 +238,7 @@ def _cohort_files(plan: Plan, desk: Desk) -> dict[str, Content]:
     truth = read_truth(desk, plan.patients)
     assert truth is not None
     both = truth.cohort, truth.latents
-    return saved(lambda path: write_cohort(path, both, work.cohort, work.seed), "cohort")
+    return saved(lambda path: write_simulated(path, both, work.cohort, work.seed), "cohort")
 
 
 def _models(plan: Plan, desk: Desk, parts: Parts) -> dict[str, Content]:
