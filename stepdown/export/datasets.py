@@ -27,9 +27,8 @@ from stepdown.artifacts import ArtifactError
 from stepdown.handover import Role, Transitions
 from stepdown.problem.environment import observation_box
 from stepdown.problem.hours import require_order
-from stepdown.signals import LEVELS, LOWEST, NAMES
+from stepdown.signals import LEVELS, LOWEST, NAMES, columns_with
 
-COLUMNS = (*NAMES, "level")
 NOTE = (
     "Hours on a micro-axial heart pump, one decision an hour. Observations are in physical units, "
     "action i sets level P(i+2), the reward is the physiological one, shaped if the weights say "
@@ -52,10 +51,11 @@ def write_minari(
     folder.mkdir(parents=True)
     (root / "stepdown" / "namespace_metadata.json").write_text("{}", encoding="utf-8")
     steps = hours.state.shape[1]
-    whole = len(columns) == len(COLUMNS)  # the environment that observes the same numbers
+    # The environment that observes the same numbers.
+    whole = hours.columns == NAMES and len(columns) == hours.state.shape[-1]
     storage = MinariStorage.new(
         folder,
-        observation_space=observation_box(columns, steps),
+        observation_space=observation_box(columns, steps, hours.columns),
         action_space=Discrete(len(LEVELS)),
         env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
         data_format="hdf5",
@@ -189,8 +189,11 @@ def _episode(hours: Transitions, columns, start: int, end: int) -> EpisodeBuffer
 
 
 def _labels(hours: Transitions, columns: tuple[int, ...]) -> dict[str, Any]:
-    names = [COLUMNS[i] for i in columns]
-    return {"role": hours.role, "columns": names, "steps": hours.state.shape[1]}
+    names = (*hours.columns, "level")
+    labels = {"role": hours.role, "columns": [names[i] for i in columns]}
+    if further := hours.columns[len(NAMES) :]:  # recorded, though perhaps not in every row
+        labels["further"] = list(further)
+    return labels | {"steps": hours.state.shape[1]}
 
 
 def _read_labels(text: Any, where: Path) -> dict[str, Any]:
@@ -214,10 +217,12 @@ def _array(data: h5py.File, name: str, file: Path) -> np.ndarray:
 
 
 def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Transitions:
-    columns = [COLUMNS.index(name) for name in labels["columns"]]
+    recorded = columns_with(labels.get("further", ()))
+    names = (*recorded, "level")
+    columns = [names.index(name) for name in labels["columns"]]
 
     def states(flat: np.ndarray) -> np.ndarray:
-        full = np.full((len(flat), labels["steps"], len(COLUMNS)), np.nan, np.float32)
+        full = np.full((len(flat), labels["steps"], len(names)), np.nan, np.float32)
         full[..., columns] = flat.reshape(len(flat), labels["steps"], len(columns))
         return full
 
@@ -232,4 +237,5 @@ def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Trans
         filled=jnp.asarray(arrays["filled"], bool),
         patient=jnp.asarray(arrays["patient"], jnp.int32),
         role=labels["role"],
+        columns=recorded,
     )

@@ -6,6 +6,7 @@ flag. A flow holds weights, and the sorted log densities of select patients.
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stepdown.export.onnx_models import guardian_graph, policy_graph, twin_graph
 from stepdown.guardian.fit import PATIENT_DATA
 from stepdown.guardian.guardians import load_guardian
 from stepdown.policies.saved import load_policy
-from stepdown.signals import LEVELS, SIGNALS
+from stepdown.signals import KNOWN, LEVELS, columns_with
 from stepdown.twin.baselines import Residuals
 from stepdown.twin.calibrated import Calibrated
 from stepdown.twin.twins import load_twin
@@ -30,13 +31,23 @@ BANNER = "Research tool, not for patient care."
 def onnx_files(run: Path, models: Sequence[str], include_patient_data: bool) -> dict[str, bytes]:
     """The files of an export by name: one graph for each model, and what they are in JSON."""
     _require_models(run, models)
-    makers: dict[str, Callable[[], bytes]] = {
+    makers: dict[str, Callable[[], _Made]] = {
         "policy": lambda: _policy(run / "policy"),
         "twin": lambda: _twin(run / "twin"),
         "guardian": lambda: _guardian(run / "guardian", include_patient_data),
     }
-    files = {f"{name}.onnx": makers[name]() for name in models}
-    return files | {README: _readme(files)}
+    made = {f"{name}.onnx": makers[name]() for name in models}
+    files = {name: one.graph for name, one in made.items()}
+    columns = columns_with(name for one in made.values() for name in one.columns)
+    return files | {README: _readme(files, columns)}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A graph, and the columns of the recordings that its model was fitted on."""
+
+    graph: bytes
+    columns: tuple[str, ...]
 
 
 def _require_models(run: Path, models: Sequence[str]) -> None:
@@ -61,7 +72,7 @@ def _about(path: Path, kind: str, **told: object) -> dict[str, str]:
     }
 
 
-def _policy(path: Path) -> bytes:
+def _policy(path: Path) -> _Made:
     policy, saved = load_policy(path)
     about = _about(
         path,
@@ -70,10 +81,10 @@ def _policy(path: Path) -> bytes:
         constrained=saved.constrained,
         contains_patient_data=False,
     )
-    return policy_graph(policy, saved.steps, about)
+    return _Made(policy_graph(policy, saved.steps, about), saved.columns)
 
 
-def _twin(path: Path) -> bytes:
+def _twin(path: Path) -> _Made:
     twin, config = load_twin(path)
     held = {Calibrated: "select", Residuals: "train"}.get(type(twin.network))
     kept = f"hours of forecast errors of {held} patients, without states, names or times"
@@ -84,10 +95,10 @@ def _twin(path: Path) -> bytes:
         contains_patient_data=False,
         holds=kept if held else "weights alone",
     )
-    return twin_graph(twin, about)
+    return _Made(twin_graph(twin, about), twin.scaler.columns)
 
 
-def _guardian(path: Path, include_patient_data: bool) -> bytes:
+def _guardian(path: Path, include_patient_data: bool) -> _Made:
     guardian, saved = load_guardian(path)
     if saved.contains_patient_data and not include_patient_data:
         raise ValueError(
@@ -108,17 +119,18 @@ def _guardian(path: Path, include_patient_data: bool) -> bytes:
             "weights, and the sorted log densities of select patients' decisions"
         ),
     )  # fmt: skip
-    return guardian_graph(guardian, steps, about)
+    return _Made(guardian_graph(guardian, steps, about), saved.columns)
 
 
-def _readme(files: dict[str, bytes]) -> bytes:
+def _readme(files: dict[str, bytes], columns: tuple[str, ...]) -> bytes:
     """What the files are, for people and programs that have nothing of ours."""
     table: dict[str, Any] = {
         "use": BANNER,
         "stepdown": __version__,
         "opset": OPSET,
         "signals": [
-            {"name": x.name, "label": x.label, "unit": x.unit, "ucum": x.ucum} for x in SIGNALS
+            {"name": x.name, "label": x.label, "unit": x.unit, "ucum": x.ucum}
+            for x in (KNOWN[name] for name in columns)
         ],
         "levels": list(LEVELS),
         "missing": "Inputs are finite; a column that the model does not know may be NaN.",

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stepdown import __version__
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import LEVELS, SIGNALS
+from stepdown.signals import KNOWN, LEVELS
 
 OPSET, IR = 17, 8  # old enough for runtimes of some years ago
 BATCH = "batch"
@@ -37,7 +37,7 @@ class Port:
 
 def hour_ports(steps: int, scaler: Scaler) -> tuple[Port, Port]:
     """The hour before a decision, and the level in force: what every graph reads."""
-    units = ", ".join(f"{signal.name} {signal.unit}" for signal in SIGNALS)
+    units = ", ".join(f"{name} {KNOWN[name].unit}" for name in scaler.columns)
     minutes = 60 / steps
     return (
         Port(

@@ -29,14 +29,15 @@ from stepdown.signals import (
     DBP,
     HIGHEST,
     HR,
+    KNOWN,
     LOWEST,
     NAMES,
     PULSATILITY,
     REQUIRED,
     SBP,
-    SIGNALS,
     SPEED,
     STEPS,
+    columns_with,
 )
 
 PUMP_OFF_BLOCKS = 3  # unseen at least: fewer could be carried over between two hours
@@ -91,7 +92,7 @@ def clean_stay(
     pieces = _split_at_jumps(stay, config, note)
     read = _read_waveform if waveforms else _read_values
     blocks = [read(piece, profile, config, note) for piece in pieces]
-    joined = _join(blocks)
+    joined = _join(blocks, len(columns_with(stay.names)))
     return _keep_usable_hours(_end_at_pump_stops(joined, note), config, note), log
 
 
@@ -180,16 +181,11 @@ def _read_values(
     piece: Samples, profile: PumpProfile, config: CleaningConfig, note: Note
 ) -> Blocks:
     """Blocks of a piece that holds values at any rate."""
-    values = np.full((len(piece.second), len(NAMES)), np.nan)
-    values[:, [NAMES.index(name) for name in piece.names]] = piece.values
-    values = _within_limits(values, note)
+    values = _valid_values(piece, config, note)
     level = piece.level
     if not piece.has_level:
         read = level_of_speed(profile, values[:, SPEED], config.speed_tolerance)
         level = np.where(read == UNKNOWN, np.nan, read)
-    values = _without_flat_lines(values, piece.second, config, note)
-    if "pulsatility" not in piece.names:
-        values[:, PULSATILITY] = values[:, SBP] - values[:, DBP]
     pause = _pause(piece.second, config)
     place = piece.second - piece.second[0] + pause / 2  # a stamp may come a little early
     block = (place / (60 * config.minutes)).astype(int)
@@ -212,19 +208,34 @@ def _read_values(
     return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off)
 
 
-def _within_limits(values, note):
+def _valid_values(piece: Samples, config: CleaningConfig, note: Note) -> np.ndarray:
+    """A column for every signal, empty where nothing valid was measured."""
+    columns = columns_with(piece.names)
+    values = np.full((len(piece.second), len(columns)), np.nan)
+    values[:, [columns.index(name) for name in piece.names]] = piece.values
+    values = _within_limits(values, columns, note)
+    values = _without_flat_lines(values, piece.second, config, note)
+    if "pulsatility" not in piece.names:
+        values[:, PULSATILITY] = values[:, SBP] - values[:, DBP]
+    return values
+
+
+def _within_limits(values, columns: tuple[str, ...], note):
     """NaN for what is outside the hard limits; infinities are."""
-    low, high = np.array([signal.hard for signal in SIGNALS]).T
+    low, high = np.array([KNOWN[name].hard for name in columns]).T
     with np.errstate(invalid="ignore"):
         outside = ((values < low[None]) | (values > high[None])) & ~np.isnan(values)
     for i in np.flatnonzero(outside.any(0)):
-        limits = f"{low[i]:g} to {high[i]:g} {SIGNALS[i].unit}"
-        note(f"values of {NAMES[i]}", outside[:, i].sum(), f"outside {limits}; left empty")
+        limits = f"{low[i]:g} to {high[i]:g} {KNOWN[columns[i]].unit}"
+        note(f"values of {columns[i]}", outside[:, i].sum(), f"outside {limits}; left empty")
     return np.where(outside, np.nan, values)
 
 
 def _without_flat_lines(values, second, config: CleaningConfig, note):
-    """NaN where a value stands still; speed is set, and a paced heart keeps its rate."""
+    """NaN where a value stands still; not all that do are stuck.
+
+    Speed is set, a paced heart keeps its rate, what is charted by hand holds to the next entry.
+    """
     values = values.copy()
     for i in [i for i in range(len(NAMES)) if i not in (SPEED, HR)]:
         line = values[:, i]
@@ -270,10 +281,10 @@ def _in_block(flag, block, blocks: int) -> np.ndarray:
     return np.bincount(block, flag, blocks) > 0
 
 
-def _join(pieces: list[Blocks]) -> Blocks:
+def _join(pieces: list[Blocks], columns: int) -> Blocks:
     """Pieces one after the other with an empty hour between them."""
     pause = Blocks(
-        np.full((STEPS, len(NAMES)), np.nan),
+        np.full((STEPS, columns), np.nan),
         np.zeros(STEPS, int),
         np.zeros(STEPS, bool),
         np.zeros(STEPS, bool),

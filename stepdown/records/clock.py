@@ -56,6 +56,7 @@ def read_clock(trace: Trace) -> Clock:
         return replace(clock, findings=tuple(found))
     usual = float(np.median(forward))
     near = forward[(forward > 0.5 * usual) & (forward < 1.5 * usual)]
+    near = near if len(near) else forward  # between two lengths, the median is neither
     clock = replace(clock, interval=float(near.mean()))
     found += [_rate(trace, clock, near), *_backwards(trace, second, steps)]
     found += _off_grid(trace, clock, second, steps, near)

@@ -61,7 +61,7 @@ CODES: dict[str, Code] = {
         "Flat line",
         "25 Hz: within one digit for 10 s; slower: the same value for 30 minutes, or longer where "
         "the column is rounded so that neighbors repeat by chance; not for speed, which a "
-        "controller holds",
+        "controller holds, nor for what is charted by hand",
         "Leave these stretches empty in the export; a stuck line is no measurement.",
     ),
     "D06": Code(
@@ -142,7 +142,7 @@ class Finding:
     code: str
     severity: Severity
     patient: str
-    signal: str  # of signals.NAMES, a channel, "level", "time", or "" for the whole stay
+    signal: str  # of signals.KNOWN, a channel, "level", "time", or "" for the whole stay
     where: tuple[tuple[float, float], ...]  # s since the first stamp: first and last of each
     count: int  # samples, or stretches for gaps and jumps
     sentence: str

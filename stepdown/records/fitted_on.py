@@ -20,6 +20,7 @@ from stepdown.artifacts import CONFIG, ArtifactError, check_folder, write_folder
 from stepdown.handover import Cohort
 from stepdown.records.files import read_cohort
 from stepdown.records.split import SPLIT, split_patients
+from stepdown.signals import NAMES
 
 NOTE = "fitted_on"  # where a manifest keeps what is written here
 
@@ -112,9 +113,13 @@ def require_unseen(note: Mapping[str, Any], cohort: Cohort, path: Path) -> None:
 
 
 def _patients(cohort: Cohort) -> list[str]:
-    """A digest of everybody's first recorded hour, which a longer stay does not change."""
+    """A digest of everybody's first recorded hour in the columns that all recordings have.
+
+    Neither a longer stay nor a further column changes it.
+    """
     per_hour = round(60 / cohort.minutes)
-    signals, level, seen = (np.asarray(x) for x in (cohort.signals, cohort.level, cohort.seen))
+    level, seen = np.asarray(cohort.level), np.asarray(cohort.seen)
+    signals = np.asarray(cohort.signals)[..., : len(NAMES)]
     found = []
     for row in range(len(cohort.patient)):
         first = np.flatnonzero(seen[row])[:per_hour]

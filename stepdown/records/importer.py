@@ -29,7 +29,7 @@ from stepdown.records.cleaning import CleaningConfig, LogRow, clean_stay
 from stepdown.records.mapping import Columns
 from stepdown.records.readers import RecordingError, companions, list_recordings
 from stepdown.records.stays import PSEUDONYM, read_stays
-from stepdown.signals import NAMES, SAMPLE_MINUTES
+from stepdown.signals import SAMPLE_MINUTES
 
 MOST_LOG_ROWS = 100_000
 
@@ -80,7 +80,7 @@ def import_cohort(
             f"{path}: expected at least one usable hour, got none ({reasons or 'too short'}); "
             "see what stepdown doctor says about it."
         )
-    return _to_cohort(usable), log
+    return _to_cohort(usable, columns.recorded), log
 
 
 def _import_files(
@@ -161,9 +161,9 @@ def _check_patients(stays: Sequence[_Stay]) -> None:
         )
 
 
-def _to_cohort(stays: Sequence[_Stay]) -> Cohort:
+def _to_cohort(stays: Sequence[_Stay], columns: tuple[str, ...]) -> Cohort:
     shape = (len(stays), max(len(stay.seen) for stay in stays))
-    signals = np.full((*shape, len(NAMES)), np.nan, np.float32)
+    signals = np.full((*shape, len(columns)), np.nan, np.float32)
     level, seen = np.zeros(shape, np.int32), np.zeros(shape, bool)
     for row, stay in enumerate(stays):
         steps = len(stay.seen)
@@ -175,6 +175,7 @@ def _to_cohort(stays: Sequence[_Stay]) -> Cohort:
         seen=jnp.asarray(seen),
         patient=tuple(stay.patient for stay in stays),
         minutes=SAMPLE_MINUTES,
+        columns=columns,
     )
 
 

@@ -15,15 +15,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from stepdown.signals import NAMES, REQUIRED, SIGNALS
+from stepdown.signals import FURTHER, KNOWN, NAMES, REQUIRED, columns_with
 
 Kind = Literal["values", "waveforms"]
 
 _MMHG = 133.322387415  # Pa, by definition
 _LONGEST = 2**16  # bytes of a mapping file
 
-# Unit -> what it measures, and the factor to our unit of it (signals.SIGNALS).
+# Unit -> what it measures, and the factor to our unit of it (signals.KNOWN).
 UNITS: dict[str, tuple[str, float]] = {
+    **{signal.unit: (signal.name, 1.0) for signal in FURTHER},  # those below say it better
     "mmHg": ("pressure", 1.0),
     "kPa": ("pressure", 1000 / _MMHG),
     "cmH2O": ("pressure", 98.0665 / _MMHG),
@@ -39,22 +40,17 @@ UNITS: dict[str, tuple[str, float]] = {
     "ms": ("duration", 1.0),
     "s": ("duration", 1000.0),
     "mmHg/mL": ("elastance", 1.0),
+    "mmol/L": ("concentration", 1.0),
+    "mg/dL": ("concentration", 10 / 90.08),  # of lactic acid, g/mol
+    "µg/kg/min": ("dose rate", 1.0),
+    "ug/kg/min": ("dose rate", 1.0),
 }
-PRESSURES = ("map", "lvp", "lvedp", "sbp", "dbp", "pulsatility", "placement")
-QUANTITIES: dict[str, str] = {
-    **dict.fromkeys(PRESSURES, "pressure"),
-    "speed": "speed",
-    "current": "current",
-    "flow": "flow",
-    "hr": "rate",
-    "tau": "duration",
-    "ese": "elastance",
-}
-OUR_UNITS = {signal.name: signal.unit for signal in SIGNALS} | {"placement": "mmHg"}
+OUR_UNITS = {signal.name: signal.unit for signal in KNOWN.values()} | {"placement": "mmHg"}
+QUANTITIES = {name: UNITS[unit][0] for name, unit in OUR_UNITS.items()}
 # Medians of a stay. Where a unit cannot be told from small values, the lower end is wide open: an
 # unloaded heart has a pulsatility of 2 mmHg and an LV pressure around zero.
 TYPICAL: dict[str, tuple[float, float]] = {
-    **{signal.name: signal.soft for signal in SIGNALS},
+    **{signal.name: signal.soft for signal in KNOWN.values()},
     "flow": (0.7, 6.5),
     "pulsatility": (0.0, 100.0),
     "ese": (0.15, 6.0),
@@ -91,6 +87,11 @@ class Columns:
     rate: float | None = None  # Hz; for WFDB the header's where this is None
     separator: str = ","  # between the cells of a CSV
     decimal_comma: bool = False
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The columns of a cohort that is read through this mapping."""
+        return columns_with(name for name, _ in self.signals)
 
     def wanted(self) -> tuple[str, ...]:
         """Every column that has to be read."""
@@ -206,7 +207,7 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
 
 def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
     given = _table(table, "signals", where)
-    known = NAMES if kind == "values" else CHANNELS
+    known = tuple(KNOWN) if kind == "values" else CHANNELS
     signals = []
     for name, entry in given.items():
         here = f"{where}: signals.{name}"

@@ -28,9 +28,11 @@ from stepdown.records.mapping import (
     units_of,
 )
 from stepdown.records.stays import Trace
-from stepdown.signals import NAMES, REQUIRED, SIGNALS
+from stepdown.signals import KNOWN, NAMES, REQUIRED
 
-HELD_BY_CONTROLLER = "speed"  # stands still in a healthy recording
+# Lines that stand still in a healthy recording: a controller holds the speed, and what is charted
+# by hand (signals.FURTHER) holds until the next entry.
+STEADY = ("speed", *(name for name in KNOWN if name not in NAMES))
 FLAT_SECONDS, FLAT_MINUTES = 10.0, 30.0
 COARSE = (0.05, 0.3)  # share of neighbors that rounding makes equal: often, as a rule
 CHANCE = 0.01  # flat stretches that rounding alone would make in a stay
@@ -41,8 +43,8 @@ LV_SHOWN_FROM = 4
 WINDOW = 2.0  # s at 25 Hz
 NEAR = np.log(1.6)  # a stretch in another unit continues the stay within this factor
 # A waveform swings further than the means of the same line, and a flush goes to 300 mmHg.
-HARD = {signal.name: signal.hard for signal in SIGNALS} | {"placement": (-50.0, 350.0)}
-SOFT = {signal.name: signal.soft for signal in SIGNALS} | {"placement": (-30.0, 235.0)}
+HARD = {signal.name: signal.hard for signal in KNOWN.values()} | {"placement": (-50.0, 350.0)}
+SOFT = {signal.name: signal.soft for signal in KNOWN.values()} | {"placement": (-30.0, 235.0)}
 WAVE_SOFT = SOFT | {"current": (0.0, 1400.0)}
 
 
@@ -57,7 +59,7 @@ def examine_lines(trace: Trace, clock: Clock, suspects: frozenset[str]) -> list[
         found += _missing(trace, clock, name, values)
         if name not in suspects:
             found += _ranges(trace, clock, name, values)
-        if name != HELD_BY_CONTROLLER:
+        if name not in STEADY:
             found += _flat(trace, clock, name, values)
     if not suspects & {"map", "sbp", "dbp", "pulsatility"}:
         found += _order(trace, clock)

@@ -1,5 +1,7 @@
 """Train, select and test patients: a patient belongs to exactly one of them."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -45,11 +47,11 @@ def split_patients(
 
 
 def _part(cohort: Cohort, rows: np.ndarray, role: Role) -> Cohort:
-    return Cohort(
+    return replace(
+        cohort,
         signals=jnp.asarray(np.asarray(cohort.signals)[rows]),
         level=jnp.asarray(np.asarray(cohort.level)[rows]),
         seen=jnp.asarray(np.asarray(cohort.seen)[rows]),
         patient=tuple(cohort.patient[row] for row in rows),
-        minutes=cohort.minutes,
         role=role,
     )

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from stepdown.records.files import COHORT, COLUMNS, WAVEFORM
+from stepdown.records.files import COHORT, WAVEFORM, table_types
 from stepdown.records.mapping import (
     CHANNELS,
     OUR_UNITS,
@@ -26,7 +26,6 @@ from stepdown.records.mapping import (
     UNITS,
     Column,
     Columns,
-    Kind,
     convert,
     to_seconds,
 )
@@ -38,7 +37,7 @@ from stepdown.records.readers import (
     read_batches,
     read_table,
 )
-from stepdown.signals import HIGHEST, NAMES
+from stepdown.signals import HIGHEST, NAMES, columns_with
 
 # Cells that say: nothing was measured. Consoles show dashes.
 EMPTY = ("", "-", "--", "---", "—", "–", "−", "na", "n/a", "nan", "null", "none", ".")
@@ -48,14 +47,6 @@ HELD_ROWS = 2**22  # of several stays at once, where a file mixes patients
 WRONG_SHARE = 0.01  # of the cells of a column that may be unreadable
 PSEUDONYM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-# What `stepdown simulate` and `stepdown import` write needs no mapping file.
-OUR_VALUES = Columns(
-    kind="values",
-    signals=tuple((name, Column(name, OUR_UNITS[name])) for name in NAMES),
-    time=Column("minute", "min"),
-    patient="patient",
-    level="level",
-)
 OUR_WAVEFORMS = Columns(
     kind="waveforms",
     signals=tuple((name, Column(name, OUR_UNITS[name])) for name in WAVEFORM if name != "second"),
@@ -86,22 +77,17 @@ class Trace:
 
     patient: str
     second: np.ndarray  # s since the first stamp, in file order; NaN where unreadable
-    lines: Mapping[str, Line]  # by name of signals.NAMES or mapping.CHANNELS
+    lines: Mapping[str, Line]  # by name of `expected`
     level: Line | None = None  # unit None
     start: float | None = None  # s since 1970 of the first stamp, where stamps are dates
     unreadable_times: tuple[str, ...] = ()
     zoneless: bool = False  # dates, and nobody says in which zone
-    kind: Kind = "values"
+    expected: tuple[str, ...] = NAMES  # every signal that should be here, or mapping.CHANNELS
 
     @property
     def is_waveform(self) -> bool:
         """Whether rows are samples of a waveform."""
-        return self.kind == "waveforms"
-
-    @property
-    def expected(self) -> tuple[str, ...]:
-        """Every signal that could be here."""
-        return CHANNELS if self.is_waveform else NAMES
+        return self.expected == CHANNELS
 
 
 @dataclass(frozen=True)
@@ -135,9 +121,19 @@ def recordings(path: Path) -> list[Path]:
 
 
 def own_columns(names: list[str]) -> Columns | None:
-    """The columns of our own files, whose units are known; None for a foreign file."""
-    known = {frozenset(COLUMNS): OUR_VALUES, frozenset(WAVEFORM): OUR_WAVEFORMS}
-    return known.get(frozenset(names))
+    """How to read what `stepdown simulate` and `stepdown import` write; None for other files."""
+    if set(names) == set(WAVEFORM):
+        return OUR_WAVEFORMS
+    recorded = columns_with(names)
+    if set(names) != set(table_types(recorded)):
+        return None
+    return Columns(
+        kind="values",
+        signals=tuple((name, Column(name, OUR_UNITS[name])) for name in recorded),
+        time=Column("minute", "min"),
+        patient="patient",
+        level="level",
+    )
 
 
 def read_traces(path: Path, columns: Columns) -> Iterator[Trace]:
@@ -178,7 +174,7 @@ def make_trace(frame: pl.DataFrame, columns: Columns, patient: str, rate: float 
         start=times.start,
         unreadable_times=times.unreadable,
         zoneless=times.zoneless,
-        kind=columns.kind,
+        expected=CHANNELS if columns.kind == "waveforms" else columns.recorded,
     )
 
 
