@@ -17,7 +17,7 @@ from stepdown.records.doctor import examine
 from stepdown.records.findings import SCHEMA, Finding, needs_action, to_machine, to_words
 from stepdown.records.mapping import Columns, MappingError, read_mapping
 from stepdown.records.proposal import Proposal, propose_mapping
-from stepdown.records.readers import column_names, read_batches
+from stepdown.records.readers import column_names, own_rate, read_batches
 from stepdown.records.stays import Trace, own_columns, read_traces, recordings
 from stepdown.report.doctor_page import PLOTTED, doctor_page, worst_first
 
@@ -78,10 +78,10 @@ def _columns(
         return columns, known
     proposal = known
     if proposal is None:
-        table = next(iter(read_batches(file)), None)
-        if table is None:
+        frame = next(iter(read_batches(file)), None)
+        if frame is None:
             raise MappingError(f"{file}: expected rows, got none; export it again.")
-        proposal = propose_mapping(table.frame, table.rate)
+        proposal = propose_mapping(frame, own_rate(file))
     if proposal.columns is None:
         raise MappingError(
             f"{file}: expected columns that can be recognized, got too few ({proposal.problem}). "

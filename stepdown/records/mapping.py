@@ -105,32 +105,14 @@ def units_of(signal: str) -> tuple[str, ...]:
     return tuple(unit for unit, (what, _) in UNITS.items() if what == QUANTITIES[signal])
 
 
-def convert(values: np.ndarray, unit: str, signal: str) -> np.ndarray:
-    """Values of a declared unit in our unit of the signal, as float64."""
-    check_unit(unit, signal, "convert")
-    return np.asarray(values, np.float64) * UNITS[unit][1]
+def convert(values: np.ndarray, unit: str) -> np.ndarray:
+    """Values of a known unit in our unit of the same quantity."""
+    return values * UNITS[unit][1]
 
 
 def to_seconds(values: np.ndarray, unit: str) -> np.ndarray:
-    """Numeric times in seconds, as float64."""
-    if unit not in TIME_UNITS:
-        raise MappingError(f"time: expected a unit of {', '.join(TIME_UNITS)}, got {unit!r}.")
-    return np.asarray(values, np.float64) * TIME_UNITS[unit]
-
-
-def check_unit(unit: object, signal: str, where: str) -> None:
-    """Refuse an unknown unit, or one that does not measure what the signal is."""
-    fitting = units_of(signal)
-    if not isinstance(unit, str) or unit not in UNITS:
-        raise MappingError(
-            f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
-            "declare the unit that the numbers are in."
-        )
-    if unit not in fitting:
-        raise MappingError(
-            f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
-            f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
-        )
+    """Numeric times in seconds."""
+    return values * TIME_UNITS[unit]
 
 
 def likely_units(signal: str, values: np.ndarray) -> tuple[str, ...]:
@@ -219,10 +201,25 @@ def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
                 "declare the unit that the numbers are in."
             )
         _only(entry, ("column", "unit"), here)
-        check_unit(entry["unit"], name, here)
+        _check_unit(entry["unit"], name, here)
         signals.append((name, Column(_text(entry.get("column"), here), entry["unit"])))
     _require(dict(signals), kind, where)
     return tuple(signals)
+
+
+def _check_unit(unit: object, signal: str, where: str) -> None:
+    """Refuse an unknown unit, or one that does not measure what the signal is."""
+    fitting = units_of(signal)
+    if not isinstance(unit, str) or unit not in UNITS:
+        raise MappingError(
+            f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
+            "declare the unit that the numbers are in."
+        )
+    if unit not in fitting:
+        raise MappingError(
+            f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
+            f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
+        )
 
 
 def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:

@@ -25,7 +25,7 @@ from stepdown.records.mapping import (
     parse_mapping,
     units_of,
 )
-from stepdown.records.stays import read_line, read_times
+from stepdown.records.stays import make_trace, read_line
 from stepdown.signals import FURTHER, KNOWN
 
 # What people call a column; the first that matches wins, so the special stand before the general.
@@ -135,7 +135,7 @@ def _step(frame: pl.DataFrame, time: dict[str, str], rate: float | None) -> floa
     if not time:
         return 1 / rate if rate else 0.0
     columns = Columns("values", (), Column(time["column"], time["unit"]))
-    steps = np.diff(read_times(frame, columns, None).second)
+    steps = np.diff(make_trace(frame, columns, "", None).second)
     steps = steps[steps > 0]
     return float(np.median(steps)) if len(steps) else 0.0
 

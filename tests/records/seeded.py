@@ -14,17 +14,17 @@ from stepdown.handover import Cohort
 from stepdown.patients.pump import PumpProfile
 from stepdown.patients.waveforms import Waveform
 from stepdown.records.clock import read_clock
-from stepdown.records.doctor import examine
-from stepdown.records.findings import Finding, Severity
-from stepdown.records.mapping import CHANNELS, OUR_UNITS, UNITS, units_of
-from stepdown.records.signal_checks import (
+from stepdown.records.doctor import (
     ALLOWED_MISSING,
     HARD,
     LV_DERIVED,
     LV_SHOWN_FROM,
     STEADY,
+    examine,
     suspect_units,
 )
+from stepdown.records.findings import Finding, Severity
+from stepdown.records.mapping import CHANNELS, OUR_UNITS, UNITS, units_of
 from stepdown.records.stays import Line, Trace
 from stepdown.signals import LEVELS, NAMES
 
@@ -130,7 +130,7 @@ def count_contradicted(
         trace = traces[int(rng.integers(len(traces)))]
         line = Line(trace.lines[name].values / UNITS[true][1], declared)
         damaged = replace(trace, lines={**trace.lines, name: line})
-        found = suspect_units(damaged, read_clock(damaged))
+        found = suspect_units(read_clock(damaged)[0])
         counts[name, true, declared][0] += any(
             f.signal == name and true in f.likely_units for f in found
         )

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.pump import load_profile
 from stepdown.patients.waveforms import simulate_waveforms
-from stepdown.records.doctor import examine
+from stepdown.records.doctor import HARD, examine
 from stepdown.records.findings import CODES, to_machine, to_words
 from stepdown.records.mapping import CHANNELS, OUR_UNITS, Column, Columns, can_be_told, likely_units
-from stepdown.records.signal_checks import HARD
 from stepdown.records.stays import Line, Trace, make_trace
 from stepdown.signals import KNOWN, NAMES, SIGNALS
 from tests.records.seeded import (
