@@ -61,7 +61,7 @@ def export(config: ExportConfig) -> None:
 
 def _export_models(config: ExportConfig, folder: Path) -> None:
     try:
-        from stepdown.export.onnx_files import onnx_files
+        from stepdown.export.onnx_models import onnx_files
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[onnx]'."

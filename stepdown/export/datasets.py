@@ -14,7 +14,6 @@ from typing import Any
 
 import gymnasium
 import h5py
-import jax
 import jax.numpy as jnp
 import minari
 import numpy as np
@@ -60,10 +59,9 @@ def write_minari(
         env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
         data_format="hdf5",
     )
-    # Slices of many lengths: each would be a program of its own on JAX's side.
-    plain = jax.tree.map(np.asarray, hours)
+    arrays = _arrays(hours, columns)
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    storage.update_episodes(_episode(plain, columns, start, end) for start, end in spans)
+    storage.update_episodes(_episode(arrays, slice(*span)) for span in spans)
     rows = np.asarray(hours.patient)[starts]
     storage.update_episode_metadata([{"patient": patients[row]} for row in rows])
     storage.update_metadata(
@@ -120,20 +118,10 @@ def write_d4rl(
 ) -> str:
     """Write `<role>.hdf5`: flat arrays, one row per decision; `timeouts` ends an episode."""
     columns, _, _ = _layout(hours)
-    arrays = {
-        "observations": _observations(hours.state, columns),
-        "next_observations": _observations(hours.next_state, columns),
-        "actions": np.asarray(hours.level, np.int64) - LOWEST,
-        "rewards": np.asarray(hours.reward),
-        "terminals": np.zeros(len(hours.level), bool),
-        "timeouts": np.asarray(hours.last),
-    }
     name = f"{hours.role}.hdf5"
     with h5py.File(folder / name, "w") as out:
-        for key, values in arrays.items():
-            out.create_dataset(key, data=values)
-        for key in _EXTRA:
-            out.create_dataset(f"infos/{key}", data=np.asarray(getattr(hours, key)))
+        for key, values in _arrays(hours, columns).items():
+            out.create_dataset(key if key in _FLAT else f"infos/{key}", data=values)
         out.create_dataset("metadata/patients", data=list(patients), dtype=h5py.string_dtype())
         out.attrs["description"] = NOTE
         out.attrs["stepdown"] = json.dumps(_labels(hours, columns) | dict(about))
@@ -166,25 +154,33 @@ def _layout(hours: Transitions) -> tuple[tuple[int, ...], np.ndarray, np.ndarray
     return columns, np.concatenate([[0], ends[:-1]]), ends
 
 
-def _observations(states, columns: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
+def _arrays(hours: Transitions, columns: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The rows as others know them, by the names of `_FLAT` and `_EXTRA`."""
+
+    def flat(states) -> np.ndarray:
+        return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
+
+    return {
+        "observations": flat(hours.state),
+        "next_observations": flat(hours.next_state),
+        "actions": np.asarray(hours.level, np.int64) - LOWEST,
+        "rewards": np.asarray(hours.reward),
+        "terminals": np.zeros(len(hours.level), bool),
+        "timeouts": np.asarray(hours.last),
+        **{name: np.asarray(getattr(hours, name)) for name in _EXTRA},
+    }
 
 
-def _episode(hours: Transitions, columns, start: int, end: int) -> EpisodeBuffer:
-    rows = slice(start, end)
-    seen = _observations(hours.state[rows], columns)
-    after = _observations(hours.next_state[end - 1 : end], columns)
-    extra = {name: np.asarray(getattr(hours, name))[rows] for name in _EXTRA}
-    # Minari's infos begin with that of the reset, which belongs to no decision.
-    infos = {name: np.concatenate([x[:1], x]) for name, x in extra.items()}
-    none = np.zeros(end - start, bool)
+def _episode(arrays: dict[str, np.ndarray], rows: slice) -> EpisodeBuffer:
+    own: dict[str, Any] = {name: values[rows] for name, values in arrays.items()}
     return EpisodeBuffer(
-        observations=np.concatenate([seen, after]),  # pyright: ignore[reportArgumentType]
-        actions=np.asarray(hours.level, np.int64)[rows] - LOWEST,  # pyright: ignore[reportArgumentType]
-        rewards=np.asarray(hours.reward)[rows],  # pyright: ignore[reportArgumentType]
-        terminations=none,  # pyright: ignore[reportArgumentType]
-        truncations=np.asarray(hours.last)[rows],  # pyright: ignore[reportArgumentType]
-        infos=infos,
+        observations=np.concatenate([own["observations"], own["next_observations"][-1:]]),  # pyright: ignore[reportArgumentType]
+        actions=own["actions"],
+        rewards=own["rewards"],
+        terminations=own["terminals"],
+        truncations=own["timeouts"],
+        # Minari's infos begin with that of the reset, which belongs to no decision.
+        infos={name: np.concatenate([own[name][:1], own[name]]) for name in _EXTRA},
     )
 
 

@@ -8,9 +8,10 @@ what was left out, how many and why.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -77,7 +78,7 @@ class LogRow:
 
 
 def clean_stay(
-    stay: Samples, profile: PumpProfile, config: CleaningConfig, waveforms: bool = False
+    stay: Samples, profile: PumpProfile, config: CleaningConfig
 ) -> tuple[Blocks, list[LogRow]]:
     """The blocks of a stay on one grid, and what was left out."""
     log: list[LogRow] = []
@@ -89,16 +90,22 @@ def clean_stay(
     note("cells", stay.unreadable, "neither a number nor a level; left empty")
     note("rows", stay.timeless, "no time, or an impossible one; left out")
     stay = _drop_repeats(stay, note)
-    pieces = _split_at_jumps(stay, config, note)
-    read = _read_waveform if waveforms else _read_values
-    blocks = [read(piece, profile, config, note) for piece in pieces]
-    joined = _join(blocks, len(columns_with(stay.names)))
+    read = _read_waveform if "placement" in stay.names else _read_values
+    pieces = [read(piece, profile, config, note) for piece in _split_at_jumps(stay, config, note)]
+    pause = _blank(STEPS, len(columns_with(stay.names)))  # between two pieces
+    row = [part for piece in pieces for part in (piece, pause)][:-1] or [pause]
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *row)
     return _keep_usable_hours(_end_at_pump_stops(joined, note), config, note), log
 
 
+def _blank(blocks: int, columns: int) -> Blocks:
+    """Blocks in which nothing was recorded."""
+    never = np.zeros(blocks, bool)
+    return Blocks(np.full((blocks, columns), np.nan), np.zeros(blocks, int), never, never)
+
+
 def _rows(stay: Samples, keep) -> Samples:
-    kept = stay.second[keep], stay.level[keep], stay.values[keep]
-    return Samples(*kept, stay.names, stay.patient, stay.has_level)
+    return jax.tree.map(lambda column: column[keep], stay)
 
 
 def _drop_repeats(stay: Samples, note) -> Samples:
@@ -148,7 +155,8 @@ def _read_waveform(
     # A sample or two of a last block would only make the number of blocks a matter of rounding.
     keep = second < np.floor(second[-1] / size) * size if second[-1] % size < 0.5 else second >= 0
     if keep.sum() < 2:
-        return _nothing(piece, note)
+        note("rows", len(piece.second), "a piece of less than two samples")
+        return _blank(0, len(NAMES))
     second, values, level = second[keep], piece.values[keep], piece.level[keep]
     channel = {name: values[:, i] for i, name in enumerate(piece.names)}
     block = (second / size).astype(int)
@@ -163,18 +171,10 @@ def _read_waveform(
         raise RecordingError(f"{piece.patient}: {error}") from error
     off = _in_block((level <= 1) | (channel["speed"] < STANDING), block, blocks)
     fitting = (readings.level >= LOWEST) & (readings.level <= HIGHEST)
-    note("blocks", int(np.sum(~readings.seen)), "too few valid samples in ten minutes")
-    note(
-        "blocks", int(np.sum(readings.seen & ~fitting)), "level unknown, off, or between two steps"
-    )
+    note("blocks", np.sum(~readings.seen), "too few valid samples in ten minutes")
+    note("blocks", np.sum(readings.seen & ~fitting), "level unknown, off, or between two steps")
     level = np.where(fitting, readings.level, 0)
     return Blocks(readings.signals, level, readings.seen & fitting, off)
-
-
-def _nothing(piece: Samples, note) -> Blocks:
-    note("rows", len(piece.second), "a piece of less than two samples")
-    empty = np.zeros(0, bool)
-    return Blocks(np.zeros((0, len(NAMES))), np.zeros(0, int), empty, empty)
 
 
 def _read_values(
@@ -202,8 +202,8 @@ def _read_values(
     note("blocks", changed.sum(), "level changed inside, or was unknown for a while; most counts")
     recorded = np.bincount(block, minlength=blocks) > 0
     fitting = (held >= LOWEST) & (held <= HIGHEST)
-    note("blocks", int(np.sum(~recorded)), "nothing recorded")
-    note("blocks", int(np.sum(recorded & ~fitting)), "level unknown, off, or between two steps")
+    note("blocks", np.sum(~recorded), "nothing recorded")
+    note("blocks", np.sum(recorded & ~fitting), "level unknown, off, or between two steps")
     off = _in_block(level <= 1, block, blocks)
     return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off)
 
@@ -281,28 +281,11 @@ def _in_block(flag, block, blocks: int) -> np.ndarray:
     return np.bincount(block, flag, blocks) > 0
 
 
-def _join(pieces: list[Blocks], columns: int) -> Blocks:
-    """Pieces one after the other with an empty hour between them."""
-    pause = Blocks(
-        np.full((STEPS, columns), np.nan),
-        np.zeros(STEPS, int),
-        np.zeros(STEPS, bool),
-        np.zeros(STEPS, bool),
-    )
-    row = [part for piece in pieces for part in (piece, pause)][:-1] or [pause]
-    return Blocks(
-        signals=np.concatenate([part.signals for part in row]),
-        level=np.concatenate([part.level for part in row]),
-        seen=np.concatenate([part.seen for part in row]),
-        off=np.concatenate([part.off for part in row]),
-    )
-
-
 def _end_at_pump_stops(blocks: Blocks, note) -> Blocks:
     """Unsee blocks at P0 or P1 and the next few, so that no window goes on across a stop."""
     spread = np.convolve(blocks.off, np.ones(PUMP_OFF_BLOCKS))[: len(blocks.off)] > 0
     note("blocks", np.sum(blocks.seen & spread), "pump at P0 or P1, or just started again")
-    return Blocks(blocks.signals, blocks.level, blocks.seen & ~spread, blocks.off)
+    return replace(blocks, seen=blocks.seen & ~spread)
 
 
 def _keep_usable_hours(blocks: Blocks, config: CleaningConfig, note) -> Blocks:

@@ -163,10 +163,9 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
     if kind not in ("values", "waveforms"):
         raise MappingError(f"{where}: expected kind = 'values' or 'waveforms', got {kind!r}.")
     signals = _signals(table, kind, where)
-    time, zone, rate = _time(_table(table, "time", where), f"{where}: time", kind)
-    patient = _patient(table, where)
-    csv = _table(table, "csv", where)
-    _only(csv, ("separator", "decimal_comma"), f"{where}: csv")
+    time, zone, rate = _time(table, kind, where)
+    patient = _table(table, "patient", ("column",), where)
+    csv = _table(table, "csv", ("separator", "decimal_comma"), where)
     separator, comma = csv.get("separator", ","), csv.get("decimal_comma", False)
     if not isinstance(separator, str) or len(separator) != 1 or not separator.isascii():
         raise MappingError(f"{where}: csv: expected one character to separate cells.")
@@ -176,7 +175,7 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
         kind=kind,
         signals=signals,
         time=time,
-        patient=patient,
+        patient=_text(patient["column"], f"{where}: patient") if patient else None,
         level=_level(table, kind, signals, where),
         zone=zone,
         rate=rate,
@@ -188,10 +187,9 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
 
 
 def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
-    given = _table(table, "signals", where)
     known = tuple(KNOWN) if kind == "values" else CHANNELS
     signals = []
-    for name, entry in given.items():
+    for name, entry in _table(table, "signals", None, where).items():
         here = f"{where}: signals.{name}"
         if name not in known:
             raise MappingError(f"{here}: expected a signal of {', '.join(known)}.")
@@ -231,8 +229,10 @@ def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
         raise MappingError(f"{where}: expected a column for {name!r}, got none; {hint}.")
 
 
-def _time(entry: Mapping[str, Any], where: str, kind: Kind):
-    _only(entry, ("column", "unit", "zone", "rate"), where)
+def _time(table, kind: Kind, where: str) -> tuple[Column | None, str | None, float | None]:
+    """The column of times and the zone of its stamps, or how often a sample comes, Hz."""
+    entry = _table(table, "time", ("column", "unit", "zone", "rate"), where)
+    where = f"{where}: time"
     rate, zone = entry.get("rate"), entry.get("zone")
     if "column" not in entry:
         _check_rate(rate, kind, where)
@@ -268,16 +268,9 @@ def _check_zone(zone: object, where: str) -> None:
         ) from None
 
 
-def _patient(table, where: str) -> str | None:
-    entry = _table(table, "patient", where)
-    _only(entry, ("column",), f"{where}: patient")
-    return _text(entry["column"], f"{where}: patient") if entry else None
-
-
 def _level(table, kind: Kind, signals, where: str) -> str | None:
     """The level's column; without one it is read from the speed, if the mapping says so."""
-    entry = _table(table, "level", where)
-    _only(entry, ("column", "from"), f"{where}: level")
+    entry = _table(table, "level", ("column", "from"), where)
     if "column" in entry and "from" not in entry:
         return _text(entry["column"], f"{where}: level")
     declared = entry == {"from": "speed"} or (kind == "waveforms" and not entry)
@@ -298,10 +291,15 @@ def _distinct(columns: Columns, where: str) -> None:
         raise MappingError(f"{where}: expected each column once, got {name!r} twice.")
 
 
-def _table(table: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def _table(
+    table: Mapping[str, Any], name: str, known: tuple[str, ...] | None, where: str
+) -> Mapping[str, Any]:
+    """A table of the file, empty where it is missing; it holds nothing but what is known."""
     entry = table.get(name, {})
     if not isinstance(entry, dict):
         raise MappingError(f"{where}: expected a table {name!r}, got {entry!r}.")
+    if known is not None:
+        _only(entry, known, f"{where}: {name}")
     return entry
 
 

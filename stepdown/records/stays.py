@@ -252,23 +252,18 @@ def read_stays(path: Path, columns: Columns) -> Iterator[Samples]:
             held.setdefault(part.patient, []).append(part)
             present.add(part.patient)
         offset += frame.height
-        _check_length(held, path)
-        rows = sum(len(part.second) for parts in held.values() for part in parts)
-        for patient in [name for name in held if rows > HELD_ROWS and name not in present]:
+        rows = [sum(len(part.second) for part in parts) for parts in held.values()]
+        if max(rows, default=0) > MOST_ROWS:
+            raise RecordingError(
+                f"{path}: expected at most {MOST_ROWS:,} rows in a stay, got more; split the stay."
+            )
+        for patient in [name for name in held if sum(rows) > HELD_ROWS and name not in present]:
             given.add(patient)
             yield _join(held.pop(patient), columns, path)
     if not held and not given:
         raise RecordingError(f"{path}: expected rows, got none; export it again.")
     for parts in held.values():
         yield _join(parts, columns, path)
-
-
-def _check_length(held: dict[str, list[Samples]], path: Path) -> None:
-    for parts in held.values():
-        if sum(len(part.second) for part in parts) > MOST_ROWS:
-            raise RecordingError(
-                f"{path}: expected at most {MOST_ROWS:,} rows in a stay, got more; split the stay."
-            )
 
 
 def _parts(frame: pl.DataFrame, columns: Columns, path: Path, offset: int) -> Iterator[Samples]:
@@ -346,13 +341,11 @@ def _seconds(frame: pl.DataFrame, columns: Columns, path: Path, offset: int) -> 
 
 def _join(parts: list[Samples], columns: Columns, path: Path) -> Samples:
     """One stay from its parts; refused if its times or levels are mostly unreadable."""
-    stay = Samples(
+    stay = replace(
+        parts[0],
         second=np.concatenate([part.second for part in parts]),
         level=np.concatenate([part.level for part in parts]),
         values=np.concatenate([part.values for part in parts]),
-        names=parts[0].names,
-        patient=parts[0].patient,
-        has_level=parts[0].has_level,
         unreadable=sum(part.unreadable for part in parts),
         timeless=sum(part.timeless for part in parts),
     )

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, require_role
-from stepdown.records.fitted_on import make_parts, note_patients, require_unseen
-from stepdown.records.split import split_patients
+from stepdown.records.split import make_parts, note_patients, require_unseen, split_patients
 from stepdown.signals import NAMES
 from tests.records.recordings import with_lactate
 
