@@ -124,10 +124,10 @@ def _require_models(run: Path, models: Sequence[str]) -> None:
             raise ValueError(f"{run}: expected a finished run with {name}/, found none. {hint}")
 
 
-def _about(path: Path, kind: str, **told: object) -> dict[str, str]:
+def _about(path: Path, **told: object) -> dict[str, str]:
     """Where a graph comes from; every value is text."""
     seal = json.loads((path / MANIFEST).read_bytes())["sha256"]
-    known = {"kind": kind, "stepdown": __version__, "made_from_sha256": seal, "use": BANNER}
+    known = {"kind": path.name, "stepdown": __version__, "made_from_sha256": seal, "use": BANNER}
     return known | {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in told.items()
@@ -136,13 +136,8 @@ def _about(path: Path, kind: str, **told: object) -> dict[str, str]:
 
 def _policy(path: Path) -> _Made:
     policy, saved = load_policy(path)
-    about = _about(
-        path,
-        "policy",
-        method=saved.method,
-        constrained=saved.constrained,
-        contains_patient_data=False,
-    )
+    told = {"method": saved.method, "constrained": saved.constrained}
+    about = _about(path, **told, contains_patient_data=False)
     return _Made(policy_graph(policy, saved.steps, about), saved.columns)
 
 
@@ -150,13 +145,8 @@ def _twin(path: Path) -> _Made:
     twin, config = load_twin(path)
     held = {Calibrated: "select", Residuals: "train"}.get(type(twin.network))
     kept = f"hours of forecast errors of {held} patients, without states, names or times"
-    about = _about(
-        path,
-        "twin",
-        model=config.kind.name,
-        contains_patient_data=False,
-        holds=kept if held else "weights alone",
-    )
+    kept = kept if held else "weights alone"
+    about = _about(path, model=config.kind.name, contains_patient_data=False, holds=kept)
     return _Made(twin_graph(twin, about), twin.scaler.columns)
 
 
@@ -169,11 +159,9 @@ def _guardian(path: Path, include_patient_data: bool) -> _Made:
             "records. Give the flag if that is meant, leave the guardian out (--models policy "
             "twin), or fit a flow, which holds no hours (stepdown guardian fit --density flow)."
         )
-    signals = len(saved.present)
-    steps = (saved.coordinates - 2) // signals
+    steps = (saved.coordinates - 2) // len(saved.present)
     about = _about(
         path,
-        "guardian",
         density=saved.density,
         share=saved.share,
         contains_patient_data=saved.contains_patient_data,

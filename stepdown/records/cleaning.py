@@ -171,8 +171,8 @@ def _read_waveform(
         raise RecordingError(f"{piece.patient}: {error}") from error
     off = _in_block((level <= 1) | (channel["speed"] < STANDING), block, blocks)
     fitting = (readings.level >= LOWEST) & (readings.level <= HIGHEST)
-    note("blocks", np.sum(~readings.seen), "too few valid samples in ten minutes")
-    note("blocks", np.sum(readings.seen & ~fitting), "level unknown, off, or between two steps")
+    note("blocks", (~readings.seen).sum(), "too few valid samples in ten minutes")
+    note("blocks", (readings.seen & ~fitting).sum(), "level unknown, off, or between two steps")
     level = np.where(fitting, readings.level, 0)
     return Blocks(readings.signals, level, readings.seen & fitting, off)
 
@@ -202,8 +202,8 @@ def _read_values(
     note("blocks", changed.sum(), "level changed inside, or was unknown for a while; most counts")
     recorded = np.bincount(block, minlength=blocks) > 0
     fitting = (held >= LOWEST) & (held <= HIGHEST)
-    note("blocks", np.sum(~recorded), "nothing recorded")
-    note("blocks", np.sum(recorded & ~fitting), "level unknown, off, or between two steps")
+    note("blocks", (~recorded).sum(), "nothing recorded")
+    note("blocks", (recorded & ~fitting).sum(), "level unknown, off, or between two steps")
     off = _in_block(level <= 1, block, blocks)
     return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off)
 

@@ -279,17 +279,16 @@ def _ranges(stay: Timed, name: str, values) -> list[Finding]:
     soft = (WAVE_SOFT if stay.trace.is_waveform else SOFT)[name]
     impossible = _outside(values, HARD[name])
     rare = _outside(values, soft) & ~impossible
-    known = np.sum(~np.isnan(values))
     found = []
-    for code, outside, (low, high), severity in (
-        ("D06", impossible, HARD[name], "action" if impossible.sum() > MANY * known else "check"),
-        ("D07", rare, soft, "check" if rare.sum() > MOST * known else "note"),
-    ):
+    for code, outside, (low, high) in (("D06", impossible, HARD[name]), ("D07", rare, soft)):
         if not outside.any():
             continue
-        odd = values[outside]
+        odd, share = values[outside], outside.sum() / np.sum(~np.isnan(values))
+        severity: Severity = "check" if code == "D06" or share > MOST else "note"
+        if code == "D06" and share > MANY:
+            severity = "action"
         sentence = (
-            f"{counted(len(odd), 'value')} ({100 * len(odd) / known:.2g} %) outside {low:g} to "
+            f"{counted(len(odd), 'value')} ({100 * share:.2g} %) outside {low:g} to "
             f"{high:g} {OUR_UNITS[name]}, from {odd.min():.6g} to {odd.max():.6g}."
         )
         found.append(stay.found(code, severity, name, outside, sentence))

@@ -180,21 +180,18 @@ def _check_values(table: pl.DataFrame, path: Path) -> None:
         if count := table[name].null_count():
             raise ArtifactError(f"{path}: expected {name!r} in every row, {count} lack it.")
     minute = table["minute"].to_numpy()
-    if not np.all((minute >= 0) & (minute <= _LONGEST)):
-        odd = minute[~((minute >= 0) & (minute <= _LONGEST))][0]
+    for odd in minute[~((minute >= 0) & (minute <= _LONGEST))]:
         raise ArtifactError(
             f"{path}: expected minutes since the start of support, got {odd:g}; "
             "subtract the start of each stay."
         )
     level = table["level"].to_numpy()
-    if not np.all((level >= LOWEST) & (level <= HIGHEST)):
-        odd = level[(level < LOWEST) | (level > HIGHEST)][0]
+    for odd in level[(level < LOWEST) | (level > HIGHEST)]:
         raise ArtifactError(
             f"{path}: expected levels {LOWEST} to {HIGHEST}, got {odd:g}; "
             "end the stay before the pump is off."
         )
-    if np.any(level != np.rint(level)):
-        odd = level[level != np.rint(level)][0]
+    for odd in level[level != np.rint(level)]:
         raise ArtifactError(
             f"{path}: expected whole levels, got {odd:g}; write the level that was set, "
             "none is rounded."
@@ -209,8 +206,7 @@ def _check_signal(values: np.ndarray, signal: Signal, path: Path) -> None:
     The median is asked, not every value: a glitch is for cleaning, a wrong unit is for the author.
     """
     huge = np.abs(values) > np.finfo(np.float32).max  # in the precision that signals are kept in
-    if huge.any():
-        odd = values[huge][0]
+    for odd in values[huge]:
         told = "infinity" if np.isinf(odd) else f"{odd:g}"
         raise ArtifactError(f"{path}: expected finite {signal.name!r}, got {told}; leave it empty.")
     known = values[~np.isnan(values)]
@@ -239,10 +235,9 @@ def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:
     names = table["patient"].unique(maintain_order=True).to_list()
     number = {name: i for i, name in enumerate(names)}
     row = np.array([number[name] for name in table["patient"]])
-    exact = table["minute"].to_numpy() / minutes
-    step = np.rint(exact).astype(int)
-    if np.any(np.abs(exact - step) > 1e-3):
-        odd = table["minute"].to_numpy()[np.abs(exact - step) > 1e-3][0]
+    minute = table["minute"].to_numpy()
+    step = np.rint(minute / minutes).astype(int)
+    for odd in minute[np.abs(minute / minutes - step) > 1e-3]:
         raise ArtifactError(
             f"{path}: expected one sample every {minutes:g} min, got one at minute {odd:g}; "
             "resample to a regular grid."

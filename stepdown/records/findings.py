@@ -148,11 +148,6 @@ class Finding:
     sentence: str
     likely_units: tuple[str, ...] = ()  # D08: those that the values fit, best first
 
-    @property
-    def remedy(self) -> str:
-        """What to do about it."""
-        return CODES[self.code].remedy
-
 
 def runs(mask: np.ndarray) -> np.ndarray:
     """First and last index of every run of true values, one row each."""
@@ -186,11 +181,6 @@ def quoted(cells: Sequence[str], longest: int = 20) -> str:
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Most serious first, then by code."""
     return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), f.code, f.patient))
-
-
-def needs_action(findings: Iterable[Finding]) -> bool:
-    """Whether anything has to be mended before import."""
-    return any(finding.severity == "action" for finding in findings)
 
 
 def to_words(findings: Sequence[Finding]) -> str:
@@ -231,7 +221,7 @@ def to_machine(findings: Sequence[Finding]) -> list[dict[str, Any]]:
             "stretches": [list(pair) for pair in finding.where[:SHOWN]],
             "likely_units": list(finding.likely_units),
             "sentence": finding.sentence,
-            "remedy": finding.remedy,
+            "remedy": CODES[finding.code].remedy,
         }
         for finding in by_severity(findings)
     ]
