@@ -34,7 +34,7 @@ from stepdown.policies.methods import METHODS
 from stepdown.policies.saved import POLICIES, load_policies, load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
-from stepdown.records.fitted_on import read_note, read_parts, require_same_split
+from stepdown.records.split import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.twins import load_twin

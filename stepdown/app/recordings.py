@@ -29,7 +29,7 @@ from stepdown.guardian.guardians import load_guardian
 from stepdown.handover import Cohort, Policy
 from stepdown.policies.saved import SavedPolicy, load_policy
 from stepdown.problem.hours import make_transitions
-from stepdown.records.fitted_on import (
+from stepdown.records.split import (
     Parts,
     read_note,
     read_parts,

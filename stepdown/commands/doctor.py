@@ -14,10 +14,10 @@ from tyro.conf import Positional
 
 from stepdown.patients.pump import PumpProfile, load_profile
 from stepdown.records.doctor import examine
-from stepdown.records.findings import SCHEMA, Finding, needs_action, to_machine, to_words
+from stepdown.records.findings import SCHEMA, Finding, to_machine, to_words
 from stepdown.records.mapping import Columns, MappingError, read_mapping
 from stepdown.records.proposal import Proposal, propose_mapping
-from stepdown.records.readers import column_names, read_batches
+from stepdown.records.readers import column_names, own_rate, read_batches
 from stepdown.records.stays import Trace, own_columns, read_traces, recordings
 from stepdown.report.doctor_page import PLOTTED, doctor_page, worst_first
 
@@ -57,7 +57,7 @@ def doctor(config: DoctorConfig) -> int:
         page = doctor_page(config.file.name, plotted, findings, toml)
         config.html.write_text(page, encoding="utf-8")
     sys.stdout.write(_report(config, findings, toml))
-    return NEEDS_ACTION if needs_action(findings) else 0
+    return NEEDS_ACTION if any(f.severity == "action" for f in findings) else 0
 
 
 def _report(config: DoctorConfig, findings: list[Finding], toml: str) -> str:
@@ -78,10 +78,10 @@ def _columns(
         return columns, known
     proposal = known
     if proposal is None:
-        table = next(iter(read_batches(file)), None)
-        if table is None:
+        frame = next(iter(read_batches(file)), None)
+        if frame is None:
             raise MappingError(f"{file}: expected rows, got none; export it again.")
-        proposal = propose_mapping(table.frame, table.rate)
+        proposal = propose_mapping(frame, own_rate(file))
     if proposal.columns is None:
         raise MappingError(
             f"{file}: expected columns that can be recognized, got too few ({proposal.problem}). "

@@ -49,19 +49,19 @@ class ExportConfig:
 
 def export(config: ExportConfig) -> None:
     """Write what was asked for; every folder appears whole or not at all."""
-    folders = {"minari": config.minari, "d4rl": config.d4rl, "onnx": config.onnx}
-    for folder in folders.values():
-        if folder is not None:
-            require_free(folder)
-    if config.minari is not None or config.d4rl is not None:
-        _export_hours(config)
+    wanted = {"minari": config.minari, "d4rl": config.d4rl}
+    folders = {kind: folder for kind, folder in wanted.items() if folder is not None}
+    for folder in (*folders.values(), *([config.onnx] if config.onnx else [])):
+        require_free(folder)
+    if folders:
+        _export_hours(config, folders)
     if config.onnx is not None:
         _export_models(config, config.onnx)
 
 
 def _export_models(config: ExportConfig, folder: Path) -> None:
     try:
-        from stepdown.export.onnx_files import onnx_files
+        from stepdown.export.onnx_models import onnx_files
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected {error.name}, which is not installed. Run pip install 'stepdown[onnx]'."
@@ -72,10 +72,8 @@ def _export_models(config: ExportConfig, folder: Path) -> None:
         sys.stdout.write(f"{name}: {len(data):,} bytes\n")
 
 
-def _export_hours(config: ExportConfig) -> None:
+def _export_hours(config: ExportConfig, folders: dict[str, Path]) -> None:
     """Write train, select and test patients separately, each once."""
-    wanted = {"minari": config.minari, "d4rl": config.d4rl}
-    folders = {kind: folder for kind, folder in wanted.items() if folder is not None}
     writers = _writers()
     weights = HoursConfig(jump_weight=config.jump_weight, weaning_weight=config.weaning_weight)
     about = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}

@@ -25,7 +25,7 @@ from stepdown.records.cleaning import CleaningConfig, LogRow
 from stepdown.records.importer import ImportConfig, import_cohort
 from stepdown.records.mapping import Columns, read_mapping
 from stepdown.records.readers import RecordingError
-from stepdown.signals import SIGNALS
+from stepdown.signals import KNOWN
 
 CARD, LOG = "card.md", "log.json"
 _SHORTEST_KEY = 16  # bytes
@@ -87,11 +87,11 @@ def import_recordings(command: ImportCommand) -> None:
 
 def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...]) -> str:
     """What was imported, which signals it has, what was left out and why."""
-    known = _known(cohort)
-    source = dict(record.columns.signals)
+    declared = {name: theirs.unit for name, theirs in record.columns.signals}
+    there = {name: "yes" if has else "missing" for name, has in _known(cohort).items()}
     rows = [
-        f"| `{s.name}` | {s.unit} | {'yes' if has else 'missing'} | {_declared(source, s.name)} |"
-        for s, has in zip(SIGNALS, known, strict=True)
+        f"| `{name}` | {KNOWN[name].unit} | {words} | {declared.get(name, '')} |"
+        for name, words in there.items()
     ]
     parts = [
         "# Dataset card: imported recordings",
@@ -108,21 +108,17 @@ def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...])
     return "\n\n".join(parts) + "\n"
 
 
-def _declared(source: dict, name: str) -> str:
-    return f"{source[name].unit}" if name in source else ""
-
-
 def _summary(cohort: Cohort, log: tuple[LogRow, ...]) -> str:
-    missing = [s.name for s, has in zip(SIGNALS, _known(cohort), strict=True) if not has]
+    missing = [name for name, has in _known(cohort).items() if not has]
     lines = [_size(cohort), f"Missing signals: {', '.join(missing) or 'none'}."]
     lines += [f"Left out: {line}" for line in _reasons(log)]
     return "\n".join(lines) + "\n"
 
 
-def _known(cohort: Cohort) -> list[bool]:
-    """Which of the signals the cohort has."""
+def _known(cohort: Cohort) -> dict[str, bool]:
+    """Which of its columns the cohort has values in."""
     signals = np.asarray(cohort.signals)
-    return [bool(np.isfinite(signals[..., i]).any()) for i in range(len(SIGNALS))]
+    return {name: bool(np.isfinite(signals[..., i]).any()) for i, name in enumerate(cohort.columns)}
 
 
 def _size(cohort: Cohort) -> str:

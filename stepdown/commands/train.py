@@ -46,8 +46,9 @@ from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler
-from stepdown.records.fitted_on import (
+from stepdown.records.split import (
     NOTE,
+    SPLIT,
     Note,
     Parts,
     read_note,
@@ -55,7 +56,6 @@ from stepdown.records.fitted_on import (
     require_same_split,
     save_fitted,
 )
-from stepdown.records.split import SPLIT
 from stepdown.report.model_tables import training_text, trials_text
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN

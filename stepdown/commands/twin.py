@@ -33,7 +33,8 @@ from stepdown.handover import Cohort, Transitions
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler
 from stepdown.records.files import read_cohort
-from stepdown.records.fitted_on import (
+from stepdown.records.split import (
+    SPLIT,
     Parts,
     read_note,
     read_parts,
@@ -42,7 +43,6 @@ from stepdown.records.fitted_on import (
     require_unseen,
     save_fitted,
 )
-from stepdown.records.split import SPLIT
 from stepdown.report.model_tables import forecasts_text
 from stepdown.report.twin_figures import draw_examples, draw_growth, draw_honesty
 from stepdown.twin.fit import KIND, fit_twin, save_twin

@@ -14,7 +14,6 @@ from typing import Any
 
 import gymnasium
 import h5py
-import jax
 import jax.numpy as jnp
 import minari
 import numpy as np
@@ -27,9 +26,8 @@ from stepdown.artifacts import ArtifactError
 from stepdown.handover import Role, Transitions
 from stepdown.problem.environment import observation_box
 from stepdown.problem.hours import require_order
-from stepdown.signals import LEVELS, LOWEST, NAMES
+from stepdown.signals import LEVELS, LOWEST, NAMES, columns_with
 
-COLUMNS = (*NAMES, "level")
 NOTE = (
     "Hours on a micro-axial heart pump, one decision an hour. Observations are in physical units, "
     "action i sets level P(i+2), the reward is the physiological one, shaped if the weights say "
@@ -52,18 +50,18 @@ def write_minari(
     folder.mkdir(parents=True)
     (root / "stepdown" / "namespace_metadata.json").write_text("{}", encoding="utf-8")
     steps = hours.state.shape[1]
-    whole = len(columns) == len(COLUMNS)  # the environment that observes the same numbers
+    # The environment that observes the same numbers.
+    whole = hours.columns == NAMES and len(columns) == hours.state.shape[-1]
     storage = MinariStorage.new(
         folder,
-        observation_space=observation_box(columns, steps),
+        observation_space=observation_box(columns, steps, hours.columns),
         action_space=Discrete(len(LEVELS)),
         env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
         data_format="hdf5",
     )
-    # Slices of many lengths: each would be a program of its own on JAX's side.
-    plain = jax.tree.map(np.asarray, hours)
+    arrays = _arrays(hours, columns)
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    storage.update_episodes(_episode(plain, columns, start, end) for start, end in spans)
+    storage.update_episodes(_episode(arrays, slice(*span)) for span in spans)
     rows = np.asarray(hours.patient)[starts]
     storage.update_episode_metadata([{"patient": patients[row]} for row in rows])
     storage.update_metadata(
@@ -120,20 +118,10 @@ def write_d4rl(
 ) -> str:
     """Write `<role>.hdf5`: flat arrays, one row per decision; `timeouts` ends an episode."""
     columns, _, _ = _layout(hours)
-    arrays = {
-        "observations": _observations(hours.state, columns),
-        "next_observations": _observations(hours.next_state, columns),
-        "actions": np.asarray(hours.level, np.int64) - LOWEST,
-        "rewards": np.asarray(hours.reward),
-        "terminals": np.zeros(len(hours.level), bool),
-        "timeouts": np.asarray(hours.last),
-    }
     name = f"{hours.role}.hdf5"
     with h5py.File(folder / name, "w") as out:
-        for key, values in arrays.items():
-            out.create_dataset(key, data=values)
-        for key in _EXTRA:
-            out.create_dataset(f"infos/{key}", data=np.asarray(getattr(hours, key)))
+        for key, values in _arrays(hours, columns).items():
+            out.create_dataset(key if key in _FLAT else f"infos/{key}", data=values)
         out.create_dataset("metadata/patients", data=list(patients), dtype=h5py.string_dtype())
         out.attrs["description"] = NOTE
         out.attrs["stepdown"] = json.dumps(_labels(hours, columns) | dict(about))
@@ -166,31 +154,42 @@ def _layout(hours: Transitions) -> tuple[tuple[int, ...], np.ndarray, np.ndarray
     return columns, np.concatenate([[0], ends[:-1]]), ends
 
 
-def _observations(states, columns: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
+def _arrays(hours: Transitions, columns: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The rows as others know them, by the names of `_FLAT` and `_EXTRA`."""
+
+    def flat(states) -> np.ndarray:
+        return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
+
+    return {
+        "observations": flat(hours.state),
+        "next_observations": flat(hours.next_state),
+        "actions": np.asarray(hours.level, np.int64) - LOWEST,
+        "rewards": np.asarray(hours.reward),
+        "terminals": np.zeros(len(hours.level), bool),
+        "timeouts": np.asarray(hours.last),
+        **{name: np.asarray(getattr(hours, name)) for name in _EXTRA},
+    }
 
 
-def _episode(hours: Transitions, columns, start: int, end: int) -> EpisodeBuffer:
-    rows = slice(start, end)
-    seen = _observations(hours.state[rows], columns)
-    after = _observations(hours.next_state[end - 1 : end], columns)
-    extra = {name: np.asarray(getattr(hours, name))[rows] for name in _EXTRA}
-    # Minari's infos begin with that of the reset, which belongs to no decision.
-    infos = {name: np.concatenate([x[:1], x]) for name, x in extra.items()}
-    none = np.zeros(end - start, bool)
+def _episode(arrays: dict[str, np.ndarray], rows: slice) -> EpisodeBuffer:
+    own: dict[str, Any] = {name: values[rows] for name, values in arrays.items()}
     return EpisodeBuffer(
-        observations=np.concatenate([seen, after]),  # pyright: ignore[reportArgumentType]
-        actions=np.asarray(hours.level, np.int64)[rows] - LOWEST,  # pyright: ignore[reportArgumentType]
-        rewards=np.asarray(hours.reward)[rows],  # pyright: ignore[reportArgumentType]
-        terminations=none,  # pyright: ignore[reportArgumentType]
-        truncations=np.asarray(hours.last)[rows],  # pyright: ignore[reportArgumentType]
-        infos=infos,
+        observations=np.concatenate([own["observations"], own["next_observations"][-1:]]),  # pyright: ignore[reportArgumentType]
+        actions=own["actions"],
+        rewards=own["rewards"],
+        terminations=own["terminals"],
+        truncations=own["timeouts"],
+        # Minari's infos begin with that of the reset, which belongs to no decision.
+        infos={name: np.concatenate([own[name][:1], own[name]]) for name in _EXTRA},
     )
 
 
 def _labels(hours: Transitions, columns: tuple[int, ...]) -> dict[str, Any]:
-    names = [COLUMNS[i] for i in columns]
-    return {"role": hours.role, "columns": names, "steps": hours.state.shape[1]}
+    names = (*hours.columns, "level")
+    labels = {"role": hours.role, "columns": [names[i] for i in columns]}
+    if further := hours.columns[len(NAMES) :]:  # recorded, though perhaps not in every row
+        labels["further"] = list(further)
+    return labels | {"steps": hours.state.shape[1]}
 
 
 def _read_labels(text: Any, where: Path) -> dict[str, Any]:
@@ -214,10 +213,12 @@ def _array(data: h5py.File, name: str, file: Path) -> np.ndarray:
 
 
 def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Transitions:
-    columns = [COLUMNS.index(name) for name in labels["columns"]]
+    recorded = columns_with(labels.get("further", ()))
+    names = (*recorded, "level")
+    columns = [names.index(name) for name in labels["columns"]]
 
     def states(flat: np.ndarray) -> np.ndarray:
-        full = np.full((len(flat), labels["steps"], len(COLUMNS)), np.nan, np.float32)
+        full = np.full((len(flat), labels["steps"], len(names)), np.nan, np.float32)
         full[..., columns] = flat.reshape(len(flat), labels["steps"], len(columns))
         return full
 
@@ -232,4 +233,5 @@ def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Trans
         filled=jnp.asarray(arrays["filled"], bool),
         patient=jnp.asarray(arrays["patient"], jnp.int32),
         role=labels["role"],
+        columns=recorded,
     )

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stepdown import __version__
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import LEVELS, SIGNALS
+from stepdown.signals import KNOWN, LEVELS
 
+BANNER = "Research tool, not for patient care."
 OPSET, IR = 17, 8  # old enough for runtimes of some years ago
 BATCH = "batch"
 TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
@@ -37,7 +38,7 @@ class Port:
 
 def hour_ports(steps: int, scaler: Scaler) -> tuple[Port, Port]:
     """The hour before a decision, and the level in force: what every graph reads."""
-    units = ", ".join(f"{signal.name} {signal.unit}" for signal in SIGNALS)
+    units = ", ".join(f"{name} {KNOWN[name].unit}" for name in scaler.columns)
     minutes = 60 / steps
     return (
         Port(
@@ -92,7 +93,7 @@ class Graph:
             graph,
             producer_name="stepdown",
             producer_version=__version__,
-            doc_string="Research tool, not for patient care.",
+            doc_string=BANNER,
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR,
         )
@@ -110,6 +111,25 @@ def _declare(port: Port) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(
         port.name, TYPES[port.dtype], port.shape, doc_string=port.meaning
     )
+
+
+def describe(data: bytes) -> dict[str, Any]:
+    """Inputs, outputs and origin, read back from the graph itself."""
+    model = onnx.load_from_string(data)
+    sides = {"inputs": model.graph.input, "outputs": model.graph.output}
+    ports = {side: {one.name: _port(one) for one in some} for side, some in sides.items()}
+    names = {name for some in ports.values() for name in some}
+    about = {one.key: one.value for one in model.metadata_props if one.key not in names}
+    return ports | {"about": about}
+
+
+def _port(value: onnx.ValueInfoProto) -> dict[str, Any]:
+    tensor = value.type.tensor_type
+    return {
+        "dtype": {int(number): name for name, number in TYPES.items()}[tensor.elem_type],
+        "shape": [one.dim_param or one.dim_value for one in tensor.shape.dim],
+        "meaning": value.doc_string,
+    }
 
 
 # ── what the models share ────────────────────────────────────────────────────────────────────────

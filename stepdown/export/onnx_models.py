@@ -1,4 +1,7 @@
-"""Twins, policies and guardians as ONNX graphs (onnx_graph.py).
+"""The models of a finished run as ONNX files (onnx_graph.py), with a README.
+
+A kernel density is a copy of its patients' hours, so a guardian that holds one leaves only with a
+flag. A flow holds weights, and the sorted log densities of select patients.
 
 A twin gives the center of the coming hour and one draw around it. Luck is an input (`noise`,
 uniform between 0 and 1), so a graph always gives the same answer to the same numbers. Persistence
@@ -6,18 +9,26 @@ and the best twin draw one hour out of the errors that they keep; the Transforme
 network drop units.
 """
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from stepdown import __version__
+from stepdown.artifacts import MANIFEST, check_folder
 from stepdown.export.onnx_graph import (
+    BANNER,
     BATCH,
     CHOICE,
+    OPSET,
     Graph,
     Port,
     affine,
+    describe,
     flat,
     hour_ports,
     level_index,
@@ -29,7 +40,9 @@ from stepdown.export.onnx_graph import (
     signal_scores,
 )
 from stepdown.guardian.density import Conditional, Pairs
+from stepdown.guardian.fit import PATIENT_DATA
 from stepdown.guardian.flow import LOG_SCALE, FlowDensity
+from stepdown.guardian.guardians import load_guardian
 from stepdown.guardian.kde import Kde
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
@@ -37,16 +50,30 @@ from stepdown.patients.pump import BACKFLOW, PumpProfile
 from stepdown.policies.constraint import NEVER, REACH, Constrained
 from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
 from stepdown.policies.networks import LearnedPolicy
+from stepdown.policies.saved import load_policy
 from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.problem.persistence import NEAR
-from stepdown.signals import CURRENT, FLOW, HR, LEVELS, MAP, PULSATILITY, SPEED, hard_ranges
+from stepdown.signals import (
+    CURRENT,
+    FLOW,
+    HR,
+    KNOWN,
+    LEVELS,
+    MAP,
+    PULSATILITY,
+    SPEED,
+    columns_with,
+    hard_ranges,
+)
 from stepdown.training import member
 from stepdown.twin.baselines import MLP, Residuals
 from stepdown.twin.calibrated import FARTHEST, LEAST, MOST, Calibrated
 from stepdown.twin.fit import Twin
 from stepdown.twin.transformer import LONGEST_WAVE, Transformer, sinusoids
+from stepdown.twin.twins import load_twin
 
 EXPORTABLE = ("best", "persistence", "tdt", "rotary", "mlp")  # by their names in TwinConfig
+README = "README.json"
 EIGHT = (BATCH, len(LEVELS))
 POLICY_OUT = (
     Port("log_probability", "float32", EIGHT, "of P-2 to P-9, as the policy weighs them"),
@@ -58,6 +85,108 @@ GUARDIAN_OUT = (
     Port("u", "float32", (BATCH,), "charge: threshold less log density within bounds, nats"),
     Port("p_value", "float32", (BATCH,), "share of recorded decisions as strange as this one"),
 )
+
+
+# ── the files of a run ───────────────────────────────────────────────────────────────────────────
+
+
+def onnx_files(run: Path, models: Sequence[str], include_patient_data: bool) -> dict[str, bytes]:
+    """The files of an export by name: one graph for each model, and what they are in JSON."""
+    _require_models(run, models)
+    makers: dict[str, Callable[[], _Made]] = {
+        "policy": lambda: _policy(run / "policy"),
+        "twin": lambda: _twin(run / "twin"),
+        "guardian": lambda: _guardian(run / "guardian", include_patient_data),
+    }
+    made = {f"{name}.onnx": makers[name]() for name in models}
+    files = {name: one.graph for name, one in made.items()}
+    columns = columns_with(name for one in made.values() for name in one.columns)
+    return files | {README: _readme(files, columns)}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A graph, and the columns of the recordings that its model was fitted on."""
+
+    graph: bytes
+    columns: tuple[str, ...]
+
+
+def _require_models(run: Path, models: Sequence[str]) -> None:
+    if (run / MANIFEST).is_file():
+        check_folder(run, "run")
+    for name in models:
+        if not (run / name).is_dir():
+            there = [x for x in ("policy", "twin", "guardian") if (run / x).is_dir()]
+            hint = f"Name what is there: --models {' '.join(there)}." if there else (
+                "Make one with stepdown run demo --out runs/demo."
+            )  # fmt: skip
+            raise ValueError(f"{run}: expected a finished run with {name}/, found none. {hint}")
+
+
+def _about(path: Path, **told: object) -> dict[str, str]:
+    """Where a graph comes from; every value is text."""
+    seal = json.loads((path / MANIFEST).read_bytes())["sha256"]
+    known = {"kind": path.name, "stepdown": __version__, "made_from_sha256": seal, "use": BANNER}
+    return known | {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in told.items()
+    }
+
+
+def _policy(path: Path) -> _Made:
+    policy, saved = load_policy(path)
+    told = {"method": saved.method, "constrained": saved.constrained}
+    about = _about(path, **told, contains_patient_data=False)
+    return _Made(policy_graph(policy, saved.steps, about), saved.columns)
+
+
+def _twin(path: Path) -> _Made:
+    twin, config = load_twin(path)
+    held = {Calibrated: "select", Residuals: "train"}.get(type(twin.network))
+    kept = f"hours of forecast errors of {held} patients, without states, names or times"
+    kept = kept if held else "weights alone"
+    about = _about(path, model=config.kind.name, contains_patient_data=False, holds=kept)
+    return _Made(twin_graph(twin, about), twin.scaler.columns)
+
+
+def _guardian(path: Path, include_patient_data: bool) -> _Made:
+    guardian, saved = load_guardian(path)
+    if saved.contains_patient_data and not include_patient_data:
+        raise ValueError(
+            f"{path}: expected --include-patient-data for a guardian by kernels, got none. It "
+            "holds every recorded hour that it was fitted to, so whoever gets the file gets the "
+            "records. Give the flag if that is meant, leave the guardian out (--models policy "
+            "twin), or fit a flow, which holds no hours (stepdown guardian fit --density flow)."
+        )
+    steps = (saved.coordinates - 2) // len(saved.present)
+    about = _about(
+        path,
+        density=saved.density,
+        share=saved.share,
+        contains_patient_data=saved.contains_patient_data,
+        holds=PATIENT_DATA if saved.contains_patient_data else (
+            "weights, and the sorted log densities of select patients' decisions"
+        ),
+    )  # fmt: skip
+    return _Made(guardian_graph(guardian, steps, about), saved.columns)
+
+
+def _readme(files: dict[str, bytes], columns: tuple[str, ...]) -> bytes:
+    """What the files are, for people and programs that have nothing of ours."""
+    table: dict[str, Any] = {
+        "use": BANNER,
+        "stepdown": __version__,
+        "opset": OPSET,
+        "signals": [
+            {"name": x.name, "label": x.label, "unit": x.unit, "ucum": x.ucum}
+            for x in (KNOWN[name] for name in columns)
+        ],
+        "levels": list(LEVELS),
+        "missing": "Inputs are finite; a column that the model does not know may be NaN.",
+        "files": {name: describe(data) for name, data in files.items()},
+    }
+    return (json.dumps(table, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 # ── twin ─────────────────────────────────────────────────────────────────────────────────────────
@@ -124,7 +253,12 @@ def _base(graph: Graph, twin: Twin) -> str | None:
 
 # ── the networks: center, draw, and what luck they need ──────────────────────────────────────────
 
-ONE_HOUR = "uniform from 0 to below 1; chooses one of the kept hours of errors"
+ONE_HOUR = Port(
+    "noise",
+    "float32",
+    (BATCH,),
+    "uniform from 0 to below 1; chooses one of the kept hours of errors",
+)
 
 
 @dataclass(frozen=True)
@@ -139,11 +273,7 @@ class Decoded:
 def _residuals(graph: Graph, twin: Twin) -> Decoded:
     errors = numbers(twin.network.errors)  # pyright: ignore[reportAttributeAccessIssue]
     draw = graph.add("Gather", errors, _pick(graph, 0, len(errors)), axis=0)
-    return Decoded(graph.add("Mul", draw, 0.0), draw, _noise((BATCH,), ONE_HOUR))
-
-
-def _noise(shape: tuple[str | int, ...], meaning: str) -> Port:
-    return Port("noise", "float32", shape, meaning)
+    return Decoded(graph.add("Mul", draw, 0.0), draw, ONE_HOUR)
 
 
 def _pick(graph: Graph, first: str | int, count: str | int) -> str:
@@ -178,7 +308,7 @@ def _calibrated(graph: Graph, twin: Twin) -> Decoded:
     )
     error = graph.add("Gather", numbers(network.errors), _pick(graph, first, count), axis=0)
     draw = graph.add("Add", center, graph.add("Mul", spread, error))
-    return Decoded(center, draw, _noise((BATCH,), ONE_HOUR))
+    return Decoded(center, draw, ONE_HOUR)
 
 
 def _seen(graph: Graph, scores: str, levels: dict[str, str], step: Any) -> str:
@@ -229,8 +359,7 @@ def _plain(graph: Graph, twin: Twin) -> Decoded:
         center = graph.add("Relu", linear(graph, center, layer))
         inner = graph.add("Relu", linear(graph, draw, layer))
         draw = _dropped(graph, inner, network.dropout, slice(start, int(end)))
-    hours = (_as_hour(graph, twin, linear(graph, x, network.out)) for x in (center, draw))
-    center, draw = hours
+    center, draw = (_as_hour(graph, twin, linear(graph, x, network.out)) for x in (center, draw))
     return Decoded(center, draw, _masks(int(sum(widths)), network.dropout))
 
 
@@ -244,7 +373,7 @@ def _dropped(graph: Graph, units: str, rate: float, part: slice) -> str:
 
 def _masks(units: int, rate: float) -> Port:
     meaning = f"uniform from 0 to below 1; units at {1 - rate:g} or above are dropped"
-    return _noise((BATCH, units), meaning)
+    return Port("noise", "float32", (BATCH, units), meaning)
 
 
 def _as_hour(graph: Graph, twin: Twin, value: str) -> str:
@@ -457,9 +586,7 @@ def guardian_graph(guardian: Guardian, steps: int, about: dict[str, str]) -> byt
     share = graph.add("Div", graph.add("Add", count, 1.0), 1.0 + len(guardian.scores))
     for value, port in zip((density, charge, share), GUARDIAN_OUT, strict=True):
         graph.call(graph.add("Squeeze", value, np.array([1])), port.name)
-    joint: Any = guardian.density
-    joint = joint.joint if isinstance(joint, Conditional) else joint
-    inputs = [*hour_ports(steps, joint.pairs.scaler), CHOICE]
+    inputs = [*hour_ports(steps, guardian.density.pairs.scaler), CHOICE]
     return graph.to_bytes("guardian", inputs, [*GUARDIAN_OUT], about)
 
 

@@ -8,9 +8,10 @@ what was left out, how many and why.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -29,14 +30,15 @@ from stepdown.signals import (
     DBP,
     HIGHEST,
     HR,
+    KNOWN,
     LOWEST,
     NAMES,
     PULSATILITY,
     REQUIRED,
     SBP,
-    SIGNALS,
     SPEED,
     STEPS,
+    columns_with,
 )
 
 PUMP_OFF_BLOCKS = 3  # unseen at least: fewer could be carried over between two hours
@@ -76,7 +78,7 @@ class LogRow:
 
 
 def clean_stay(
-    stay: Samples, profile: PumpProfile, config: CleaningConfig, waveforms: bool = False
+    stay: Samples, profile: PumpProfile, config: CleaningConfig
 ) -> tuple[Blocks, list[LogRow]]:
     """The blocks of a stay on one grid, and what was left out."""
     log: list[LogRow] = []
@@ -88,16 +90,22 @@ def clean_stay(
     note("cells", stay.unreadable, "neither a number nor a level; left empty")
     note("rows", stay.timeless, "no time, or an impossible one; left out")
     stay = _drop_repeats(stay, note)
-    pieces = _split_at_jumps(stay, config, note)
-    read = _read_waveform if waveforms else _read_values
-    blocks = [read(piece, profile, config, note) for piece in pieces]
-    joined = _join(blocks)
+    read = _read_waveform if "placement" in stay.names else _read_values
+    pieces = [read(piece, profile, config, note) for piece in _split_at_jumps(stay, config, note)]
+    pause = _blank(STEPS, len(columns_with(stay.names)))  # between two pieces
+    row = [part for piece in pieces for part in (piece, pause)][:-1] or [pause]
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *row)
     return _keep_usable_hours(_end_at_pump_stops(joined, note), config, note), log
 
 
+def _blank(blocks: int, columns: int) -> Blocks:
+    """Blocks in which nothing was recorded."""
+    never = np.zeros(blocks, bool)
+    return Blocks(np.full((blocks, columns), np.nan), np.zeros(blocks, int), never, never)
+
+
 def _rows(stay: Samples, keep) -> Samples:
-    kept = stay.second[keep], stay.level[keep], stay.values[keep]
-    return Samples(*kept, stay.names, stay.patient, stay.has_level)
+    return jax.tree.map(lambda column: column[keep], stay)
 
 
 def _drop_repeats(stay: Samples, note) -> Samples:
@@ -147,7 +155,8 @@ def _read_waveform(
     # A sample or two of a last block would only make the number of blocks a matter of rounding.
     keep = second < np.floor(second[-1] / size) * size if second[-1] % size < 0.5 else second >= 0
     if keep.sum() < 2:
-        return _nothing(piece, note)
+        note("rows", len(piece.second), "a piece of less than two samples")
+        return _blank(0, len(NAMES))
     second, values, level = second[keep], piece.values[keep], piece.level[keep]
     channel = {name: values[:, i] for i, name in enumerate(piece.names)}
     block = (second / size).astype(int)
@@ -162,34 +171,21 @@ def _read_waveform(
         raise RecordingError(f"{piece.patient}: {error}") from error
     off = _in_block((level <= 1) | (channel["speed"] < STANDING), block, blocks)
     fitting = (readings.level >= LOWEST) & (readings.level <= HIGHEST)
-    note("blocks", int(np.sum(~readings.seen)), "too few valid samples in ten minutes")
-    note(
-        "blocks", int(np.sum(readings.seen & ~fitting)), "level unknown, off, or between two steps"
-    )
+    note("blocks", (~readings.seen).sum(), "too few valid samples in ten minutes")
+    note("blocks", (readings.seen & ~fitting).sum(), "level unknown, off, or between two steps")
     level = np.where(fitting, readings.level, 0)
     return Blocks(readings.signals, level, readings.seen & fitting, off)
-
-
-def _nothing(piece: Samples, note) -> Blocks:
-    note("rows", len(piece.second), "a piece of less than two samples")
-    empty = np.zeros(0, bool)
-    return Blocks(np.zeros((0, len(NAMES))), np.zeros(0, int), empty, empty)
 
 
 def _read_values(
     piece: Samples, profile: PumpProfile, config: CleaningConfig, note: Note
 ) -> Blocks:
     """Blocks of a piece that holds values at any rate."""
-    values = np.full((len(piece.second), len(NAMES)), np.nan)
-    values[:, [NAMES.index(name) for name in piece.names]] = piece.values
-    values = _within_limits(values, note)
+    values = _valid_values(piece, config, note)
     level = piece.level
     if not piece.has_level:
         read = level_of_speed(profile, values[:, SPEED], config.speed_tolerance)
         level = np.where(read == UNKNOWN, np.nan, read)
-    values = _without_flat_lines(values, piece.second, config, note)
-    if "pulsatility" not in piece.names:
-        values[:, PULSATILITY] = values[:, SBP] - values[:, DBP]
     pause = _pause(piece.second, config)
     place = piece.second - piece.second[0] + pause / 2  # a stamp may come a little early
     block = (place / (60 * config.minutes)).astype(int)
@@ -206,25 +202,40 @@ def _read_values(
     note("blocks", changed.sum(), "level changed inside, or was unknown for a while; most counts")
     recorded = np.bincount(block, minlength=blocks) > 0
     fitting = (held >= LOWEST) & (held <= HIGHEST)
-    note("blocks", int(np.sum(~recorded)), "nothing recorded")
-    note("blocks", int(np.sum(recorded & ~fitting)), "level unknown, off, or between two steps")
+    note("blocks", (~recorded).sum(), "nothing recorded")
+    note("blocks", (recorded & ~fitting).sum(), "level unknown, off, or between two steps")
     off = _in_block(level <= 1, block, blocks)
     return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off)
 
 
-def _within_limits(values, note):
+def _valid_values(piece: Samples, config: CleaningConfig, note: Note) -> np.ndarray:
+    """A column for every signal, empty where nothing valid was measured."""
+    columns = columns_with(piece.names)
+    values = np.full((len(piece.second), len(columns)), np.nan)
+    values[:, [columns.index(name) for name in piece.names]] = piece.values
+    values = _within_limits(values, columns, note)
+    values = _without_flat_lines(values, piece.second, config, note)
+    if "pulsatility" not in piece.names:
+        values[:, PULSATILITY] = values[:, SBP] - values[:, DBP]
+    return values
+
+
+def _within_limits(values, columns: tuple[str, ...], note):
     """NaN for what is outside the hard limits; infinities are."""
-    low, high = np.array([signal.hard for signal in SIGNALS]).T
+    low, high = np.array([KNOWN[name].hard for name in columns]).T
     with np.errstate(invalid="ignore"):
         outside = ((values < low[None]) | (values > high[None])) & ~np.isnan(values)
     for i in np.flatnonzero(outside.any(0)):
-        limits = f"{low[i]:g} to {high[i]:g} {SIGNALS[i].unit}"
-        note(f"values of {NAMES[i]}", outside[:, i].sum(), f"outside {limits}; left empty")
+        limits = f"{low[i]:g} to {high[i]:g} {KNOWN[columns[i]].unit}"
+        note(f"values of {columns[i]}", outside[:, i].sum(), f"outside {limits}; left empty")
     return np.where(outside, np.nan, values)
 
 
 def _without_flat_lines(values, second, config: CleaningConfig, note):
-    """NaN where a value stands still; speed is set, and a paced heart keeps its rate."""
+    """NaN where a value stands still; not all that do are stuck.
+
+    Speed is set, a paced heart keeps its rate, what is charted by hand holds to the next entry.
+    """
     values = values.copy()
     for i in [i for i in range(len(NAMES)) if i not in (SPEED, HR)]:
         line = values[:, i]
@@ -270,28 +281,11 @@ def _in_block(flag, block, blocks: int) -> np.ndarray:
     return np.bincount(block, flag, blocks) > 0
 
 
-def _join(pieces: list[Blocks]) -> Blocks:
-    """Pieces one after the other with an empty hour between them."""
-    pause = Blocks(
-        np.full((STEPS, len(NAMES)), np.nan),
-        np.zeros(STEPS, int),
-        np.zeros(STEPS, bool),
-        np.zeros(STEPS, bool),
-    )
-    row = [part for piece in pieces for part in (piece, pause)][:-1] or [pause]
-    return Blocks(
-        signals=np.concatenate([part.signals for part in row]),
-        level=np.concatenate([part.level for part in row]),
-        seen=np.concatenate([part.seen for part in row]),
-        off=np.concatenate([part.off for part in row]),
-    )
-
-
 def _end_at_pump_stops(blocks: Blocks, note) -> Blocks:
     """Unsee blocks at P0 or P1 and the next few, so that no window goes on across a stop."""
     spread = np.convolve(blocks.off, np.ones(PUMP_OFF_BLOCKS))[: len(blocks.off)] > 0
     note("blocks", np.sum(blocks.seen & spread), "pump at P0 or P1, or just started again")
-    return Blocks(blocks.signals, blocks.level, blocks.seen & ~spread, blocks.off)
+    return replace(blocks, seen=blocks.seen & ~spread)
 
 
 def _keep_usable_hours(blocks: Blocks, config: CleaningConfig, note) -> Blocks:

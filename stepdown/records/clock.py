@@ -3,12 +3,13 @@
 Stamps are read in file order, so that a clock that was set back shows. Nothing is repaired.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from stepdown.patients.console import BRIDGE
-from stepdown.records.findings import Finding, Severity, at, counted
+from stepdown.records.findings import Finding, Severity, at, counted, stretches
 from stepdown.records.stays import Trace
 from stepdown.signals import SAMPLE_MINUTES
 
@@ -25,22 +26,34 @@ YEARS = (631152000.0, 3786912000.0)  # s since 1970: 1990 and 2090
 
 
 @dataclass(frozen=True)
-class Clock:
-    """What the stamps say."""
+class Timed:
+    """A stay in order of time, without the rows that have no usable time."""
 
+    trace: Trace  # as recorded
     interval: float  # s between two samples; 0 where it cannot be told
-    order: np.ndarray  # rows by time, without those that have no usable time
-    second: np.ndarray  # of the rows in this order, s since the first stamp
-    findings: tuple[Finding, ...] = ()
+    order: np.ndarray  # of the rows
+    second: np.ndarray  # s since the first stamp
+    lines: Mapping[str, np.ndarray]  # in our units
+    level: np.ndarray | None
 
     @property
     def longest(self) -> float:
         """Pause that is still no gap, s."""
         return self.interval + max(0.5 * self.interval, min(BRIDGE, 3.5 * self.interval))
 
+    @property
+    def whole(self) -> tuple[tuple[float, float], ...]:
+        """First and last time, as where something was found."""
+        return ((float(self.second[0]), float(self.second[-1])),)
 
-def read_clock(trace: Trace) -> Clock:
-    """Interval, order and everything odd about the stamps."""
+    def found(self, code: str, severity: Severity, name: str, mask, sentence: str) -> Finding:
+        """What is said about the samples of a mask."""
+        where, count = stretches(mask, self.second), int(mask.sum())
+        return Finding(code, severity, self.trace.patient, name, where, count, sentence)
+
+
+def read_clock(trace: Trace) -> tuple[Timed, list[Finding]]:
+    """The stay in order of time, and everything odd about its stamps."""
     usable, far = _usable(trace.second)
     found = [_far(trace, far)] if far.any() else []
     second = trace.second[usable]  # in file order
@@ -49,18 +62,27 @@ def read_clock(trace: Trace) -> Clock:
     order = np.flatnonzero(usable)
     if np.any(steps < 0):
         order = order[np.argsort(second, kind="stable")]
-    clock = Clock(0.0, order, trace.second[order])
-    if not len(forward):
-        sentence = f"{len(second)} usable stamps, so the rate cannot be told."
-        found.append(Finding("D01", "action", trace.patient, "time", (), len(second), sentence))
-        return replace(clock, findings=tuple(found))
-    usual = float(np.median(forward))
+    usual = float(np.median(forward)) if len(forward) else 0.0
     near = forward[(forward > 0.5 * usual) & (forward < 1.5 * usual)]
-    clock = replace(clock, interval=float(near.mean()))
-    found += [_rate(trace, clock, near), *_backwards(trace, second, steps)]
-    found += _off_grid(trace, clock, second, steps, near)
-    found += [*_duplicates(trace, clock), *_gaps(trace, clock), *_calendar(trace)]
-    return replace(clock, findings=tuple(found))
+    near = near if len(near) else forward  # between two lengths, the median is neither
+    stay = Timed(
+        trace,
+        interval=float(near.mean()) if len(near) else 0.0,
+        order=order,
+        second=trace.second[order],
+        lines={name: line.in_our_unit()[order] for name, line in trace.lines.items()},
+        level=None if trace.level is None else trace.level.values[order],
+    )
+    if not len(near):
+        sentence = f"{len(second)} usable stamps, so the rate cannot be told."
+        return stay, [*found, _said(trace, "D01", "action", (), len(second), sentence)]
+    found += [_rate(stay, near), *_backwards(trace, second, steps)]
+    found += _off_grid(stay, second, steps, near)
+    return stay, [*found, *_duplicates(stay), *_gaps(stay), *_calendar(trace)]
+
+
+def _said(trace: Trace, code: str, severity: Severity, where, count: int, sentence: str) -> Finding:
+    return Finding(code, severity, trace.patient, "time", tuple(where), count, sentence)
 
 
 def _usable(second: np.ndarray):
@@ -73,15 +95,14 @@ def _usable(second: np.ndarray):
 
 
 def _far(trace: Trace, far: np.ndarray) -> Finding:
-    odd = trace.second[far]
-    away = abs(float(odd[0]) - float(np.nanmedian(trace.second)))
-    sentence = f"{counted(int(far.sum()), 'stamp')} {at(away)} away from the others."
-    where = ((float(odd[0]), float(odd[0])),)
-    return Finding("D03", "action", trace.patient, "time", where, int(far.sum()), sentence)
+    first, count = float(trace.second[far][0]), int(far.sum())
+    away = abs(first - float(np.nanmedian(trace.second)))
+    sentence = f"{counted(count, 'stamp')} {at(away)} away from the others."
+    return _said(trace, "D03", "action", [(first, first)], count, sentence)
 
 
-def _rate(trace: Trace, clock: Clock, near: np.ndarray) -> Finding:
-    interval = clock.interval
+def _rate(stay: Timed, near: np.ndarray) -> Finding:
+    interval = stay.interval
     words = _every(interval)
     usual = min(USUAL, key=lambda known: abs(np.log(interval / known)))
     off = interval / usual - 1
@@ -93,9 +114,8 @@ def _rate(trace: Trace, clock: Clock, near: np.ndarray) -> Finding:
         words += f", {100 * abs(off):.2f} % off {_every(usual)}: a drifting clock?"
     elif np.mean(np.abs(near / np.median(near) - 1) > 0.1) > 0.1:
         severity, words = "check", f"{words} on average, at irregular times"
-    where = ((float(clock.second[0]), float(clock.second[-1])),)
     sentence = f"One sample {words}."
-    return Finding("D01", severity, trace.patient, "time", where, len(clock.order), sentence)
+    return _said(stay.trace, "D01", severity, stay.whole, len(stay.order), sentence)
 
 
 def _every(interval: float) -> str:
@@ -108,74 +128,71 @@ def _backwards(trace: Trace, second, steps) -> list[Finding]:
     back = np.flatnonzero(steps < 0)
     if not len(back):
         return []
-    where = tuple((float(second[i + 1]), float(second[i])) for i in back)
+    where = [(float(second[i + 1]), float(second[i])) for i in back]
     sentence = (
         f"{counted(len(back), 'jump')} back in time; first at {at(where[0][1])}, "
         f"by {at(-float(steps[back[0]]))}."
     )
-    return [Finding("D03", "action", trace.patient, "time", where, len(back), sentence)]
+    return [_said(trace, "D03", "action", where, len(back), sentence)]
 
 
-def _off_grid(trace: Trace, clock: Clock, second, steps, near) -> list[Finding]:
+def _off_grid(stay: Timed, second, steps, near) -> list[Finding]:
     """Steps of the clock that are shorter than a sample; none where stamps are irregular."""
-    interval = clock.interval
+    interval = stay.interval
     # Stamps of few digits alternate between two lengths; that is rounding, not a jump.
     rounding = 0.0 if abs(np.median(near) / interval - 1) < DRIFT[0] else 1e-3 / interval
     slack = max(1e-3, 1.5 * rounding) * interval + 4e-16 * float(np.max(np.abs(second)))
     odd = (steps > 0.0) & (steps < 1.5 * interval) & (np.abs(steps - interval) > slack)
     if not odd.any() or odd.sum() > 0.1 * len(steps):
         return []
-    where = tuple((float(second[i]), float(second[i + 1])) for i in np.flatnonzero(odd))
-    shift = float(steps[np.argmax(odd)] - interval)
+    where = [(float(second[i]), float(second[i + 1])) for i in np.flatnonzero(odd)]
     sentence = (
-        f"{counted(int(odd.sum()), 'stamp')} off the regular grid; first at {at(where[0][0])}, by "
+        f"{counted(len(where), 'stamp')} off the regular grid; first at {at(where[0][0])}, by "
+        f"{float(steps[np.argmax(odd)] - interval):+.4g} s."
     )
-    sentence += f"{shift:+.4g} s."
-    return [Finding("D03", "check", trace.patient, "time", where, int(odd.sum()), sentence)]
+    return [_said(stay.trace, "D03", "check", where, len(where), sentence)]
 
 
-def _duplicates(trace: Trace, clock: Clock) -> list[Finding]:
-    again = np.flatnonzero(np.diff(clock.second) == 0)
+def _duplicates(stay: Timed) -> list[Finding]:
+    again = np.flatnonzero(np.diff(stay.second) == 0)
     if not len(again):
         return []
-    one, two = clock.order[again], clock.order[again + 1]
-    columns = [line.values for line in trace.lines.values()]
-    columns += [trace.level.values] if trace.level is not None else []
-    same = [np.array_equal(x[one], x[two], equal_nan=True) for x in columns]
-    severity: Severity = "check" if all(same) else "action"
-    values = "the same values" if all(same) else "different values"
-    where = tuple((float(x), float(x)) for x in clock.second[again])
+    columns = [*stay.lines.values(), *([] if stay.level is None else [stay.level])]
+    same = all(np.array_equal(x[again], x[again + 1], equal_nan=True) for x in columns)
+    values = "the same values" if same else "different values"
+    where = [(float(x), float(x)) for x in stay.second[again]]
     sentence = f"{counted(len(again), 'stamp')} twice with {values}; first at {at(where[0][0])}."
-    return [Finding("D04", severity, trace.patient, "time", where, len(again), sentence)]
+    severity: Severity = "check" if same else "action"
+    return [_said(stay.trace, "D04", severity, where, len(again), sentence)]
 
 
-def _gaps(trace: Trace, clock: Clock) -> list[Finding]:
+def _gaps(stay: Timed) -> list[Finding]:
     """Pauses between rows that hold any value."""
-    held = clock.second
-    if trace.lines:
-        known = [np.isfinite(line.values[clock.order]) for line in trace.lines.values()]
-        held = held[np.any(known, axis=0)]
+    held = stay.second
+    if stay.lines:
+        held = held[np.any([np.isfinite(values) for values in stay.lines.values()], axis=0)]
     # Empty rows at the start or at the end of a file are a gap too.
-    before, after = clock.second[0] - clock.interval, clock.second[-1] + clock.interval
+    before, after = stay.second[0] - stay.interval, stay.second[-1] + stay.interval
     time = np.concatenate([[before], held, [after]])
     pause = np.diff(time)
-    gap = np.flatnonzero(pause > clock.longest)
+    gap = np.flatnonzero(pause > stay.longest)
     if not len(gap):
         return []
-    lost = pause[gap] - clock.interval
+    lost = pause[gap] - stay.interval
     # Six digits: an interval from stamps in milliseconds is not exact.
     severity: Severity = "check" if lost.max() >= LONG_GAP * (1 - 1e-6) else "note"
-    starts, ends = time[gap] + clock.interval, time[gap + 1] - clock.interval
-    where = tuple((float(a), max(float(a), float(b))) for a, b in zip(starts, ends, strict=True))
-    longest = where[int(np.argmax(lost))][0]
-    sentence = f"{counted(len(gap), 'gap')}, {at(float(lost.sum()))} in all; the longest begins at "
-    sentence += f"{at(longest)} and lasts {at(float(lost.max()))}."
-    found = [Finding("D02", severity, trace.patient, "time", where, len(gap), sentence)]
-    hour = np.abs(lost - 3600) < max(1.0, 1e-3 * clock.interval)
-    if trace.start is not None and hour.any():
-        where = tuple(pair for pair, one in zip(where, hour, strict=True) if one)
+    starts, ends = time[gap] + stay.interval, time[gap + 1] - stay.interval
+    where = [(float(a), max(float(a), float(b))) for a, b in zip(starts, ends, strict=True)]
+    sentence = (
+        f"{counted(len(gap), 'gap')}, {at(float(lost.sum()))} in all; the longest begins at "
+        f"{at(where[int(np.argmax(lost))][0])} and lasts {at(float(lost.max()))}."
+    )
+    found = [_said(stay.trace, "D02", severity, where, len(gap), sentence)]
+    hour = np.abs(lost - 3600) < max(1.0, 1e-3 * stay.interval)
+    if stay.trace.start is not None and hour.any():
+        where = [pair for pair, one in zip(where, hour, strict=True) if one]
         sentence = f"Exactly one hour is missing at {at(where[0][0])}: a gap, or summer time."
-        found.append(Finding("D03", "check", trace.patient, "time", where, len(where), sentence))
+        found.append(_said(stay.trace, "D03", "check", where, len(where), sentence))
     return found
 
 
@@ -185,9 +202,9 @@ def _calendar(trace: Trace) -> list[Finding]:
     found = []
     if trace.zoneless:
         sentence = "Dates without a zone: an hour may come twice or not at all."
-        found.append(Finding("D03", "action", trace.patient, "time", (), 1, sentence))
+        found.append(_said(trace, "D03", "action", (), 1, sentence))
     if not YEARS[0] <= trace.start < YEARS[1]:
         year = int(1970 + trace.start / (365.2425 * 86400))
         sentence = f"The stay begins in {year}: a clock never set, or dates shifted on purpose."
-        found.append(Finding("D03", "check", trace.patient, "time", (), 1, sentence))
+        found.append(_said(trace, "D03", "check", (), 1, sentence))
     return found

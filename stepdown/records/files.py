@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,23 +29,34 @@ from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents
 from stepdown.patients.recording import Fault, Recording
 from stepdown.records.latents import arrays_to_latents, latents_to_arrays
-from stepdown.signals import HIGHEST, LOWEST, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS
+from stepdown.signals import (
+    HIGHEST,
+    KNOWN,
+    LOWEST,
+    NAMES,
+    REQUIRED,
+    SAMPLE_MINUTES,
+    Signal,
+    columns_with,
+)
 
 KIND = "cohort"
 COHORT, LATENTS, FAULTS = "cohort.parquet", "latents.safetensors", "faults.parquet"
 JUDGING_ONLY = "for judging only: nothing that fits or chooses may read this file"
 
-COLUMNS: dict[str, type[pl.DataType]] = {
-    "patient": pl.String,
-    "minute": pl.Float64,
-    **dict.fromkeys(NAMES, pl.Float32),
-    "level": pl.Int32,
-}
-WAVEFORM: dict[str, type[pl.DataType]] = {
+Types = dict[str, Any]  # column -> type of polars
+
+
+def table_types(columns: tuple[str, ...]) -> Types:
+    """The columns of the table of a cohort that records these signals, with their types."""
+    signals = dict.fromkeys(columns, pl.Float32)
+    return {"patient": pl.String, "minute": pl.Float64, **signals, "level": pl.Int32}
+
+
+COLUMNS = table_types(NAMES)  # without further signals
+WAVEFORM: Types = {
     "second": pl.Float64,
-    "placement": pl.Float32,
-    "speed": pl.Float32,
-    "current": pl.Float32,
+    **dict.fromkeys(("placement", "speed", "current"), pl.Float32),
 }
 _LONGEST = 100 * 24 * 60.0  # min; more is a calendar date or another unit
 
@@ -56,10 +68,10 @@ def cohort_table(cohort: Cohort) -> pl.DataFrame:
     data = {
         "patient": np.asarray(cohort.patient)[row],
         "minute": step * float(cohort.minutes),
-        **{name: signals[:, i] for i, name in enumerate(NAMES)},
+        **{name: signals[:, i] for i, name in enumerate(cohort.columns)},
         "level": np.asarray(cohort.level)[row, step],
     }
-    return pl.DataFrame(data, schema_overrides=COLUMNS)
+    return pl.DataFrame(data, schema_overrides=table_types(cohort.columns))
 
 
 def waveform_table(recording: Recording) -> pl.DataFrame:
@@ -109,12 +121,13 @@ def read_cohort(path: Path | str) -> Cohort:
 
 def check_table(table: pl.DataFrame, path: Path) -> pl.DataFrame:
     """The table in our types; refused if it is no cohort or its numbers cannot be in our units."""
-    _check_names(table, path)
-    wide = pl.DataFrame([_widened(table[name], path) for name in COLUMNS])
+    types = table_types(columns_with(table.columns))
+    _check_names(table, types, path)
+    wide = pl.DataFrame([_widened(table[name], types, path) for name in types])
     # Others write NaN where a whole number is missing.
     wide = wide.with_columns(pl.col("level").fill_nan(None))
     _check_values(wide, path)
-    return wide.cast(pl.Schema(COLUMNS))
+    return wide.cast(pl.Schema(types))
 
 
 def latents_to_bytes(latents: Latents) -> bytes:
@@ -153,18 +166,18 @@ def _read_table(path: Path) -> pl.DataFrame:
         ) from error
 
 
-def _check_names(table: pl.DataFrame, path: Path) -> None:
-    for name in [name for name in COLUMNS if name not in table.columns]:
+def _check_names(table: pl.DataFrame, types: Types, path: Path) -> None:
+    for name in [name for name in types if name not in table.columns]:
         raise ArtifactError(f"{path}: expected a column {name!r}, which is missing; add it.")
-    for name in [name for name in table.columns if name not in COLUMNS]:
+    for name in [name for name in table.columns if name not in types]:
         raise ArtifactError(f"{path}: expected no column {name!r}; rename or remove it.")
     if table.height == 0:
         raise ArtifactError(f"{path}: expected samples, got an empty table; export it again.")
 
 
-def _widened(column: pl.Series, path: Path) -> pl.Series:
+def _widened(column: pl.Series, types: Types, path: Path) -> pl.Series:
     """Names as text and numbers in double precision, out of any type that means the same."""
-    kind, given = COLUMNS[column.name], column.dtype
+    kind, given = types[column.name], column.dtype
     named = given.is_integer() or isinstance(given, (pl.String, pl.Categorical, pl.Enum))
     fits = named if kind == pl.String else given.is_numeric()
     if not fits and given != pl.Null:
@@ -179,42 +192,37 @@ def _check_values(table: pl.DataFrame, path: Path) -> None:
         if count := table[name].null_count():
             raise ArtifactError(f"{path}: expected {name!r} in every row, {count} lack it.")
     minute = table["minute"].to_numpy()
-    if not np.all((minute >= 0) & (minute <= _LONGEST)):
-        odd = minute[~((minute >= 0) & (minute <= _LONGEST))][0]
+    for odd in minute[~((minute >= 0) & (minute <= _LONGEST))]:
         raise ArtifactError(
             f"{path}: expected minutes since the start of support, got {odd:g}; "
             "subtract the start of each stay."
         )
     level = table["level"].to_numpy()
-    if not np.all((level >= LOWEST) & (level <= HIGHEST)):
-        odd = level[(level < LOWEST) | (level > HIGHEST)][0]
+    for odd in level[(level < LOWEST) | (level > HIGHEST)]:
         raise ArtifactError(
             f"{path}: expected levels {LOWEST} to {HIGHEST}, got {odd:g}; "
             "end the stay before the pump is off."
         )
-    if np.any(level != np.rint(level)):
-        odd = level[level != np.rint(level)][0]
+    for odd in level[level != np.rint(level)]:
         raise ArtifactError(
             f"{path}: expected whole levels, got {odd:g}; write the level that was set, "
             "none is rounded."
         )
-    for index, signal in enumerate(SIGNALS):
-        _check_signal(table[signal.name].to_numpy(), index, path)
+    for name in columns_with(table.columns):
+        _check_signal(table[name].to_numpy(), KNOWN[name], path)
 
 
-def _check_signal(values: np.ndarray, index: int, path: Path) -> None:
+def _check_signal(values: np.ndarray, signal: Signal, path: Path) -> None:
     """Refuse infinite values, and a column whose bulk cannot be in our unit.
 
     The median is asked, not every value: a glitch is for cleaning, a wrong unit is for the author.
     """
-    signal = SIGNALS[index]
     huge = np.abs(values) > np.finfo(np.float32).max  # in the precision that signals are kept in
-    if huge.any():
-        odd = values[huge][0]
+    for odd in values[huge]:
         told = "infinity" if np.isinf(odd) else f"{odd:g}"
         raise ArtifactError(f"{path}: expected finite {signal.name!r}, got {told}; leave it empty.")
     known = values[~np.isnan(values)]
-    if not len(known) and index in REQUIRED:
+    if not len(known) and signal.name in (NAMES[i] for i in REQUIRED):
         raise ArtifactError(
             f"{path}: expected values in {signal.name!r}, got none; it cannot be done without."
         )
@@ -235,13 +243,13 @@ def _interval(table: pl.DataFrame) -> float:
 
 
 def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:
+    columns = columns_with(table.columns)
     names = table["patient"].unique(maintain_order=True).to_list()
     number = {name: i for i, name in enumerate(names)}
     row = np.array([number[name] for name in table["patient"]])
-    exact = table["minute"].to_numpy() / minutes
-    step = np.rint(exact).astype(int)
-    if np.any(np.abs(exact - step) > 1e-3):
-        odd = table["minute"].to_numpy()[np.abs(exact - step) > 1e-3][0]
+    minute = table["minute"].to_numpy()
+    step = np.rint(minute / minutes).astype(int)
+    for odd in minute[np.abs(minute / minutes - step) > 1e-3]:
         raise ArtifactError(
             f"{path}: expected one sample every {minutes:g} min, got one at minute {odd:g}; "
             "resample to a regular grid."
@@ -251,8 +259,8 @@ def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:
     seen[row, step] = True
     if seen.sum() < table.height:
         raise ArtifactError(f"{path}: expected one row per patient and minute; remove duplicates.")
-    signals = np.full((*shape, len(NAMES)), np.nan, np.float32)
-    signals[row, step] = table.select(NAMES).to_numpy()
+    signals = np.full((*shape, len(columns)), np.nan, np.float32)
+    signals[row, step] = table.select(columns).to_numpy()
     level = np.zeros(shape, np.int32)
     level[row, step] = table["level"].to_numpy()
     return Cohort(
@@ -261,4 +269,5 @@ def _to_grid(table: pl.DataFrame, minutes: float, path: Path) -> Cohort:
         seen=jnp.asarray(seen),
         patient=tuple(names),
         minutes=float(minutes),
+        columns=columns,
     )

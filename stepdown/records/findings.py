@@ -61,7 +61,7 @@ CODES: dict[str, Code] = {
         "Flat line",
         "25 Hz: within one digit for 10 s; slower: the same value for 30 minutes, or longer where "
         "the column is rounded so that neighbors repeat by chance; not for speed, which a "
-        "controller holds",
+        "controller holds, nor for what is charted by hand",
         "Leave these stretches empty in the export; a stuck line is no measurement.",
     ),
     "D06": Code(
@@ -142,16 +142,11 @@ class Finding:
     code: str
     severity: Severity
     patient: str
-    signal: str  # of signals.NAMES, a channel, "level", "time", or "" for the whole stay
+    signal: str  # of signals.KNOWN, a channel, "level", "time", or "" for the whole stay
     where: tuple[tuple[float, float], ...]  # s since the first stamp: first and last of each
     count: int  # samples, or stretches for gaps and jumps
     sentence: str
     likely_units: tuple[str, ...] = ()  # D08: those that the values fit, best first
-
-    @property
-    def remedy(self) -> str:
-        """What to do about it."""
-        return CODES[self.code].remedy
 
 
 def runs(mask: np.ndarray) -> np.ndarray:
@@ -186,11 +181,6 @@ def quoted(cells: Sequence[str], longest: int = 20) -> str:
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """Most serious first, then by code."""
     return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), f.code, f.patient))
-
-
-def needs_action(findings: Iterable[Finding]) -> bool:
-    """Whether anything has to be mended before import."""
-    return any(finding.severity == "action" for finding in findings)
 
 
 def to_words(findings: Sequence[Finding]) -> str:
@@ -231,7 +221,7 @@ def to_machine(findings: Sequence[Finding]) -> list[dict[str, Any]]:
             "stretches": [list(pair) for pair in finding.where[:SHOWN]],
             "likely_units": list(finding.likely_units),
             "sentence": finding.sentence,
-            "remedy": finding.remedy,
+            "remedy": CODES[finding.code].remedy,
         }
         for finding in by_severity(findings)
     ]

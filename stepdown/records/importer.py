@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from stepdown.records.cleaning import CleaningConfig, LogRow, clean_stay
 from stepdown.records.mapping import Columns
 from stepdown.records.readers import RecordingError, companions, list_recordings
 from stepdown.records.stays import PSEUDONYM, read_stays
-from stepdown.signals import NAMES, SAMPLE_MINUTES
+from stepdown.signals import SAMPLE_MINUTES
 
 MOST_LOG_ROWS = 100_000
 
@@ -71,7 +71,13 @@ def import_cohort(
         stays[file] = found
         watch(len(stays) / len(files))
     ordered = [stay for file in files for stay in stays[file]]
-    _check_patients(ordered)
+    names = [stay.patient for stay in ordered]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RecordingError(
+            f"expected each patient in one file, got {twice!r} in two; "
+            "join their rows, the earlier stay first."
+        )
     log = tuple(row for stay in ordered for row in stay.log)[:MOST_LOG_ROWS]
     usable = [stay for stay in ordered if stay.seen.any()]
     if not usable:
@@ -80,7 +86,7 @@ def import_cohort(
             f"{path}: expected at least one usable hour, got none ({reasons or 'too short'}); "
             "see what stepdown doctor says about it."
         )
-    return _to_cohort(usable), log
+    return _to_cohort(usable, columns.recorded), log
 
 
 def _import_files(
@@ -88,9 +94,13 @@ def _import_files(
 ) -> Iterator[tuple[Path, list[_Stay]]]:
     """Every file with its stays, as they get ready; those already in `work` come first."""
     kept = {file: _kept(work, file, columns, config) for file in files} if work else {}
-    finished = {file: stays for file, stays in _load_all(kept) if stays is not None}
-    yield from finished.items()
-    left = [file for file in files if file not in finished]
+    left = []
+    for file in files:
+        stays = _load(kept[file]) if work else None
+        if stays is None:
+            left.append(file)
+        else:
+            yield file, stays
     for file, stays in _compute(left, columns, config):
         if work:
             _save(stays, kept[file])
@@ -125,16 +135,14 @@ def _ignore_interrupts() -> None:
 
 def import_file(file: Path, columns: Columns, config: ImportConfig) -> list[_Stay]:
     """The cleaned stays of one file."""
-    profile = load_profile(config.profile)
-    waves = columns.kind == "waveforms"
-    stays = []
+    profile, stays = load_profile(config.profile), []
     for stay in read_stays(file, columns):
         name = _pseudonym(stay.patient, config.secret, file)
         try:
-            blocks, log = clean_stay(stay, profile, config.cleaning, waves)
+            blocks, log = clean_stay(stay, profile, config.cleaning)
         except RecordingError as error:
             raise RecordingError(f"{file}: {error}") from error
-        rows = tuple(LogRow(name, row.what, row.count, row.why) for row in log)
+        rows = tuple(replace(row, patient=name) for row in log)
         signals = blocks.signals.astype(np.float32)
         stays.append(_Stay(name, signals, blocks.level.astype(np.int32), blocks.seen, rows))
     return stays
@@ -151,19 +159,9 @@ def _pseudonym(patient: str, secret: bytes | None, file: Path) -> str:
     return patient
 
 
-def _check_patients(stays: Sequence[_Stay]) -> None:
-    names = [stay.patient for stay in stays]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RecordingError(
-            f"expected each patient in one file, got {twice!r} in two; "
-            "join their rows, the earlier stay first."
-        )
-
-
-def _to_cohort(stays: Sequence[_Stay]) -> Cohort:
+def _to_cohort(stays: Sequence[_Stay], columns: tuple[str, ...]) -> Cohort:
     shape = (len(stays), max(len(stay.seen) for stay in stays))
-    signals = np.full((*shape, len(NAMES)), np.nan, np.float32)
+    signals = np.full((*shape, len(columns)), np.nan, np.float32)
     level, seen = np.zeros(shape, np.int32), np.zeros(shape, bool)
     for row, stay in enumerate(stays):
         steps = len(stay.seen)
@@ -175,6 +173,7 @@ def _to_cohort(stays: Sequence[_Stay]) -> Cohort:
         seen=jnp.asarray(seen),
         patient=tuple(stay.patient for stay in stays),
         minutes=SAMPLE_MINUTES,
+        columns=columns,
     )
 
 
@@ -201,13 +200,10 @@ def _save(stays: Sequence[_Stay], place: Path) -> None:
     draft.rename(place)  # whole or not at all
 
 
-def _load_all(kept: dict[Path, Path]) -> Iterator[tuple[Path, list[_Stay] | None]]:
-    for file, place in kept.items():
-        yield file, _load(place) if place.is_file() else None
-
-
 def _load(place: Path) -> list[_Stay] | None:
-    """A finished file, or None if what was kept is damaged."""
+    """A finished file, or None if nothing was kept or it is damaged."""
+    if not place.is_file():
+        return None
     try:
         arrays = arrays_from_bytes(place.read_bytes())
         about = json.loads(arrays["about"].tobytes())

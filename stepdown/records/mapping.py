@@ -15,15 +15,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from stepdown.signals import NAMES, REQUIRED, SIGNALS
+from stepdown.signals import FURTHER, KNOWN, NAMES, REQUIRED, columns_with
 
 Kind = Literal["values", "waveforms"]
 
 _MMHG = 133.322387415  # Pa, by definition
 _LONGEST = 2**16  # bytes of a mapping file
 
-# Unit -> what it measures, and the factor to our unit of it (signals.SIGNALS).
+# Unit -> what it measures, and the factor to our unit of it (signals.KNOWN).
 UNITS: dict[str, tuple[str, float]] = {
+    **{signal.unit: (signal.name, 1.0) for signal in FURTHER},  # those below say it better
     "mmHg": ("pressure", 1.0),
     "kPa": ("pressure", 1000 / _MMHG),
     "cmH2O": ("pressure", 98.0665 / _MMHG),
@@ -39,22 +40,17 @@ UNITS: dict[str, tuple[str, float]] = {
     "ms": ("duration", 1.0),
     "s": ("duration", 1000.0),
     "mmHg/mL": ("elastance", 1.0),
+    "mmol/L": ("concentration", 1.0),
+    "mg/dL": ("concentration", 10 / 90.08),  # of lactic acid, g/mol
+    "µg/kg/min": ("dose rate", 1.0),
+    "ug/kg/min": ("dose rate", 1.0),
 }
-PRESSURES = ("map", "lvp", "lvedp", "sbp", "dbp", "pulsatility", "placement")
-QUANTITIES: dict[str, str] = {
-    **dict.fromkeys(PRESSURES, "pressure"),
-    "speed": "speed",
-    "current": "current",
-    "flow": "flow",
-    "hr": "rate",
-    "tau": "duration",
-    "ese": "elastance",
-}
-OUR_UNITS = {signal.name: signal.unit for signal in SIGNALS} | {"placement": "mmHg"}
+OUR_UNITS = {signal.name: signal.unit for signal in KNOWN.values()} | {"placement": "mmHg"}
+QUANTITIES = {name: UNITS[unit][0] for name, unit in OUR_UNITS.items()}
 # Medians of a stay. Where a unit cannot be told from small values, the lower end is wide open: an
 # unloaded heart has a pulsatility of 2 mmHg and an LV pressure around zero.
 TYPICAL: dict[str, tuple[float, float]] = {
-    **{signal.name: signal.soft for signal in SIGNALS},
+    **{signal.name: signal.soft for signal in KNOWN.values()},
     "flow": (0.7, 6.5),
     "pulsatility": (0.0, 100.0),
     "ese": (0.15, 6.0),
@@ -92,6 +88,11 @@ class Columns:
     separator: str = ","  # between the cells of a CSV
     decimal_comma: bool = False
 
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The columns of a cohort that is read through this mapping."""
+        return columns_with(name for name, _ in self.signals)
+
     def wanted(self) -> tuple[str, ...]:
         """Every column that has to be read."""
         names = [self.patient, self.time and self.time.column, self.level]
@@ -104,32 +105,14 @@ def units_of(signal: str) -> tuple[str, ...]:
     return tuple(unit for unit, (what, _) in UNITS.items() if what == QUANTITIES[signal])
 
 
-def convert(values: np.ndarray, unit: str, signal: str) -> np.ndarray:
-    """Values of a declared unit in our unit of the signal, as float64."""
-    check_unit(unit, signal, "convert")
-    return np.asarray(values, np.float64) * UNITS[unit][1]
+def convert(values: np.ndarray, unit: str) -> np.ndarray:
+    """Values of a known unit in our unit of the same quantity."""
+    return values * UNITS[unit][1]
 
 
 def to_seconds(values: np.ndarray, unit: str) -> np.ndarray:
-    """Numeric times in seconds, as float64."""
-    if unit not in TIME_UNITS:
-        raise MappingError(f"time: expected a unit of {', '.join(TIME_UNITS)}, got {unit!r}.")
-    return np.asarray(values, np.float64) * TIME_UNITS[unit]
-
-
-def check_unit(unit: object, signal: str, where: str) -> None:
-    """Refuse an unknown unit, or one that does not measure what the signal is."""
-    fitting = units_of(signal)
-    if not isinstance(unit, str) or unit not in UNITS:
-        raise MappingError(
-            f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
-            "declare the unit that the numbers are in."
-        )
-    if unit not in fitting:
-        raise MappingError(
-            f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
-            f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
-        )
+    """Numeric times in seconds."""
+    return values * TIME_UNITS[unit]
 
 
 def likely_units(signal: str, values: np.ndarray) -> tuple[str, ...]:
@@ -180,10 +163,9 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
     if kind not in ("values", "waveforms"):
         raise MappingError(f"{where}: expected kind = 'values' or 'waveforms', got {kind!r}.")
     signals = _signals(table, kind, where)
-    time, zone, rate = _time(_table(table, "time", where), f"{where}: time", kind)
-    patient = _patient(table, where)
-    csv = _table(table, "csv", where)
-    _only(csv, ("separator", "decimal_comma"), f"{where}: csv")
+    time, zone, rate = _time(table, kind, where)
+    patient = _table(table, "patient", ("column",), where)
+    csv = _table(table, "csv", ("separator", "decimal_comma"), where)
     separator, comma = csv.get("separator", ","), csv.get("decimal_comma", False)
     if not isinstance(separator, str) or len(separator) != 1 or not separator.isascii():
         raise MappingError(f"{where}: csv: expected one character to separate cells.")
@@ -193,7 +175,7 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
         kind=kind,
         signals=signals,
         time=time,
-        patient=patient,
+        patient=_text(patient["column"], f"{where}: patient") if patient else None,
         level=_level(table, kind, signals, where),
         zone=zone,
         rate=rate,
@@ -205,10 +187,9 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
 
 
 def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
-    given = _table(table, "signals", where)
-    known = NAMES if kind == "values" else CHANNELS
+    known = tuple(KNOWN) if kind == "values" else CHANNELS
     signals = []
-    for name, entry in given.items():
+    for name, entry in _table(table, "signals", None, where).items():
         here = f"{where}: signals.{name}"
         if name not in known:
             raise MappingError(f"{here}: expected a signal of {', '.join(known)}.")
@@ -218,10 +199,25 @@ def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
                 "declare the unit that the numbers are in."
             )
         _only(entry, ("column", "unit"), here)
-        check_unit(entry["unit"], name, here)
+        _check_unit(entry["unit"], name, here)
         signals.append((name, Column(_text(entry.get("column"), here), entry["unit"])))
     _require(dict(signals), kind, where)
     return tuple(signals)
+
+
+def _check_unit(unit: object, signal: str, where: str) -> None:
+    """Refuse an unknown unit, or one that does not measure what the signal is."""
+    fitting = units_of(signal)
+    if not isinstance(unit, str) or unit not in UNITS:
+        raise MappingError(
+            f"{where}: expected a unit for {signal!r} of {', '.join(fitting)}, got {unit!r}; "
+            "declare the unit that the numbers are in."
+        )
+    if unit not in fitting:
+        raise MappingError(
+            f"{where}: expected a {QUANTITIES[signal]} for {signal!r} ({', '.join(fitting)}), "
+            f"got {unit!r}, which is a {UNITS[unit][0]}; map the right column or unit."
+        )
 
 
 def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
@@ -233,8 +229,10 @@ def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
         raise MappingError(f"{where}: expected a column for {name!r}, got none; {hint}.")
 
 
-def _time(entry: Mapping[str, Any], where: str, kind: Kind):
-    _only(entry, ("column", "unit", "zone", "rate"), where)
+def _time(table, kind: Kind, where: str) -> tuple[Column | None, str | None, float | None]:
+    """The column of times and the zone of its stamps, or how often a sample comes, Hz."""
+    entry = _table(table, "time", ("column", "unit", "zone", "rate"), where)
+    where = f"{where}: time"
     rate, zone = entry.get("rate"), entry.get("zone")
     if "column" not in entry:
         _check_rate(rate, kind, where)
@@ -270,16 +268,9 @@ def _check_zone(zone: object, where: str) -> None:
         ) from None
 
 
-def _patient(table, where: str) -> str | None:
-    entry = _table(table, "patient", where)
-    _only(entry, ("column",), f"{where}: patient")
-    return _text(entry["column"], f"{where}: patient") if entry else None
-
-
 def _level(table, kind: Kind, signals, where: str) -> str | None:
     """The level's column; without one it is read from the speed, if the mapping says so."""
-    entry = _table(table, "level", where)
-    _only(entry, ("column", "from"), f"{where}: level")
+    entry = _table(table, "level", ("column", "from"), where)
     if "column" in entry and "from" not in entry:
         return _text(entry["column"], f"{where}: level")
     declared = entry == {"from": "speed"} or (kind == "waveforms" and not entry)
@@ -300,10 +291,15 @@ def _distinct(columns: Columns, where: str) -> None:
         raise MappingError(f"{where}: expected each column once, got {name!r} twice.")
 
 
-def _table(table: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def _table(
+    table: Mapping[str, Any], name: str, known: tuple[str, ...] | None, where: str
+) -> Mapping[str, Any]:
+    """A table of the file, empty where it is missing; it holds nothing but what is known."""
     entry = table.get(name, {})
     if not isinstance(entry, dict):
         raise MappingError(f"{where}: expected a table {name!r}, got {entry!r}.")
+    if known is not None:
+        _only(entry, known, f"{where}: {name}")
     return entry
 
 

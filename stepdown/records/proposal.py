@@ -25,11 +25,14 @@ from stepdown.records.mapping import (
     parse_mapping,
     units_of,
 )
-from stepdown.records.stays import read_line, read_times
-from stepdown.signals import NAMES
+from stepdown.records.stays import make_trace, read_line
+from stepdown.signals import FURTHER, KNOWN
 
 # What people call a column; the first that matches wins, so the special stand before the general.
 WORDS: dict[str, str] = {
+    **{signal.name: signal.name for signal in FURTHER},
+    "lactate": r"lactat|\blac\b",
+    "norepinephrine": r"norepi|noradren",
     "pulsatility": r"puls(at|e press)|\bpp\b",
     "lvedp": r"edp\b|end diastolic",
     "tau": r"\btau\b|relaxation",
@@ -76,7 +79,7 @@ def propose_mapping(frame: pl.DataFrame, rate: float | None = None) -> Proposal:
     if not is_waveform and "map" not in roles and "placement" in roles:
         roles["map"] = roles["placement"]
     signals, reasons = {}, {}
-    for name in [name for name in (CHANNELS if is_waveform else NAMES) if name in roles]:
+    for name in [name for name in (CHANNELS if is_waveform else KNOWN) if name in roles]:
         values = read_line(frame[roles[name]], None).values
         unit, reasons[name] = _unit(name, roles[name], values)
         signals[name] = {"column": roles[name], "unit": unit}
@@ -132,7 +135,7 @@ def _step(frame: pl.DataFrame, time: dict[str, str], rate: float | None) -> floa
     if not time:
         return 1 / rate if rate else 0.0
     columns = Columns("values", (), Column(time["column"], time["unit"]))
-    steps = np.diff(read_times(frame, columns, None).second)
+    steps = np.diff(make_trace(frame, columns, "", None).second)
     steps = steps[steps > 0]
     return float(np.median(steps)) if len(steps) else 0.0
 
@@ -140,7 +143,7 @@ def _step(frame: pl.DataFrame, time: dict[str, str], rate: float | None) -> floa
 def _unit(signal: str, column: str, values: np.ndarray) -> tuple[str, str]:
     """The likely unit, and why."""
     likely = likely_units(signal, values)
-    inside = re.sub(r"[^a-z0-9/. ]+", " ", column.lower()).split()
+    inside = re.sub(r"[^a-z0-9/.µ ]+", " ", column.lower()).split()
     named = [UNIT_WORDS[word] for word in inside if word in UNIT_WORDS]
     named = [unit for unit in named if unit in units_of(signal)]
     if named and named[0] in likely:

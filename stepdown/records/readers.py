@@ -17,14 +17,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 
-from stepdown.records.parquet_sizes import MAGIC, ParquetError, parquet_sizes
-
 BATCH = 2**18  # rows that are read at once
+MOST_ROWS = 2**25  # of one stay, or of a file that is read whole: two weeks at 25 Hz
 ENDINGS = {".csv": "CSV", ".parquet": "Parquet", ".h5": "HDF5", ".hdf5": "HDF5", ".hea": "WFDB"}
 
 _LONGEST_LINE = 2**16  # bytes of a CSV's header
@@ -57,16 +56,6 @@ class RecordingError(ValueError):
     """A recording is damaged, hostile or not what the mapping says."""
 
     exit_code = 65  # of a command that ends with it
-
-
-@dataclass(frozen=True)
-class RawTable:
-    """Some rows of a recording, as they are in the file."""
-
-    frame: pl.DataFrame
-    name: str  # of the file, without its ending
-    source: Path
-    rate: float | None = None  # Hz, where the format knows it
 
 
 def list_recordings(path: Path) -> list[Path]:
@@ -110,9 +99,17 @@ def column_names(path: Path, separator: str = ",") -> list[str]:
         return _NAMES[kind](path, separator)
 
 
+def own_rate(path: Path) -> float | None:
+    """Samples per second, where the format knows it."""
+    if ENDINGS[path.suffix.lower()] != "WFDB":
+        return None
+    with _typed(path):
+        return _wfdb_header(path).rate
+
+
 def read_batches(
     path: Path, wanted: Sequence[str] | None = None, separator: str = ","
-) -> Iterator[RawTable]:
+) -> Iterator[pl.DataFrame]:
     """The wanted columns (None: all of them), at most about `BATCH` rows at a time."""
     names = column_names(path, separator)
     for name in [name for name in wanted or () if name not in names]:
@@ -121,28 +118,24 @@ def read_batches(
             f"{path}: expected a column {name!r}, which is missing; "
             f"correct the mapping. There are: {shown}."
         )
-    wanted = list(names if wanted is None else wanted)
-    kind = ENDINGS[path.suffix.lower()]
     with _typed(path):
-        rate = _wfdb_header(path).rate if kind == "WFDB" else None
-        for frame in _READ[kind](path, wanted, separator):
-            yield RawTable(frame, path.stem, path, rate)
+        read = _READ[ENDINGS[path.suffix.lower()]]
+        yield from read(path, list(names if wanted is None else wanted), separator)
 
 
 def read_table(
-    path: Path, wanted: Sequence[str] | None = None, separator: str = ",", rows: int = 2**25
-) -> RawTable:
-    """A whole recording at once, if it has no more than `rows` rows."""
-    tables, total = [], 0
-    for table in read_batches(path, wanted, separator):
-        total += table.frame.height
-        if total > rows:
-            raise RecordingError(f"{path}: expected at most {rows:,} rows; split the file.")
-        tables.append(table)
-    if not tables:
+    path: Path, wanted: Sequence[str] | None = None, separator: str = ","
+) -> pl.DataFrame:
+    """A whole recording at once, if it has no more than `MOST_ROWS` rows."""
+    frames, total = [], 0
+    for frame in read_batches(path, wanted, separator):
+        total += frame.height
+        if total > MOST_ROWS:
+            raise RecordingError(f"{path}: expected at most {MOST_ROWS:,} rows; split the file.")
+        frames.append(frame)
+    if not frames:
         raise RecordingError(f"{path}: expected rows, got none; export it again.")
-    frame = pl.concat([table.frame for table in tables])
-    return RawTable(frame, path.stem, path, tables[0].rate)
+    return pl.concat(frames)
 
 
 @contextlib.contextmanager
@@ -192,10 +185,7 @@ def _read_csv(path: Path, wanted: list[str], separator: str) -> Iterator[pl.Data
 
 
 def _parquet_names(path: Path, _: str) -> list[str]:
-    with path.open("rb") as stream:
-        if stream.read(4) != MAGIC:
-            raise ParquetError("it does not begin like Parquet")
-    sizes = parquet_sizes(path)
+    sizes = _parquet_sizes(path)
     _check_sizes(path, max(sizes.unpacked, 8 * sizes.rows), 8 * sizes.most_values)
     _check_sizes(path, 0, max(sizes.largest_page, 8 * sizes.largest_group))
     with _silence():
@@ -393,6 +383,153 @@ def _read_wfdb(path: Path, wanted: list[str], _: str) -> Iterator[pl.DataFrame]:
             part = wfdb.rdrecord(record, sampfrom=start, sampto=stop, channel_names=wanted)
         frame = pl.DataFrame(dict(zip(part.sig_name, part.p_signal.T, strict=True)))
         yield frame.select(wanted)
+
+
+# ── how large a Parquet file will be ─────────────────────────────────────────────────────────────
+#
+# A few bytes of Parquet can declare gigabytes. The library that reads the file believes them, so
+# the footer and the header of every page are read here first: Thrift's compact encoding, no more
+# of it than sizes need. https://parquet.apache.org/docs/file-format/ names the fields.
+
+_PARQUET_MAGIC = b"PAR1"
+_LARGEST_FOOTER = 2**21  # bytes; a day at 25 Hz needs some kilobytes
+_LARGEST_PAGE_HEADER = 2**16  # bytes
+_DEEPEST = 16  # structures inside one another
+
+_TRUE, _FALSE, _BYTE, _SHORT, _INT, _LONG, _DOUBLE = range(1, 8)
+_BINARY, _LIST, _SET, _MAP, _STRUCT = range(8, 13)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What a file declares."""
+
+    rows: int
+    largest_group: int  # rows
+    largest_page: int  # bytes unpacked
+    unpacked: int  # bytes of all pages
+    most_values: int  # in a page
+
+
+def _parquet_sizes(path: Path) -> _Sizes:
+    """Sizes from footer and page headers; the pages themselves stay packed."""
+    try:
+        with path.open("rb") as stream:
+            if stream.read(4) != _PARQUET_MAGIC:
+                raise ValueError("it does not begin like Parquet")
+            return _sizes(stream, os.fstat(stream.fileno()).st_size)
+    except (IndexError, KeyError, TypeError) as error:  # a field is cut off, missing or another
+        raise ValueError("the footer or a page header is damaged") from error
+
+
+def _sizes(stream: BinaryIO, size: int) -> _Sizes:
+    footer = _footer(stream, size)
+    groups = [(group[3], group[1]) for group in footer[4]]
+    pages = [page for _, chunks in groups for chunk in chunks for page in _pages(stream, chunk)]
+    numbers = [footer[3], *(rows for rows, _ in groups), *(n for page in pages for n in page)]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise ValueError("a size is negative or no number")
+    if sum(rows for rows, _ in groups) != footer[3]:
+        raise ValueError("the row groups do not add up")
+    return _Sizes(
+        rows=footer[3],
+        largest_group=max((rows for rows, _ in groups), default=0),
+        largest_page=max((page[0] for page in pages), default=0),
+        unpacked=sum(page[0] for page in pages),
+        most_values=max((page[1] for page in pages), default=0),
+    )
+
+
+def _footer(stream: BinaryIO, size: int) -> dict[int, Any]:
+    stream.seek(max(size - 8, 0))
+    tail = stream.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if len(tail) < 8 or tail[4:] != _PARQUET_MAGIC or length > size - 12:
+        raise ValueError("the end of the file is missing")
+    if length > _LARGEST_FOOTER:
+        raise ValueError("the footer is too long; write fewer row groups")
+    stream.seek(size - 8 - length)
+    return _Thrift(stream.read(length)).struct()
+
+
+def _pages(stream: BinaryIO, chunk: dict[int, Any]) -> Iterator[tuple[int, int]]:
+    """Unpacked bytes and values of every page of a column."""
+    if 1 in chunk:
+        raise ValueError("a column lies in another file; join the files")
+    column = chunk[3]
+    place = min(column[9], column.get(11, column[9]))
+    end = place + column[7]
+    while place < end:
+        stream.seek(place)
+        reader = _Thrift(stream.read(_LARGEST_PAGE_HEADER))
+        header = reader.struct()
+        inner = header.get(5) or header.get(7) or header.get(8) or {1: 0}
+        if header[3] < 0:
+            raise ValueError("a page has a negative size")
+        yield header[2], inner[1]
+        place += reader.place + header[3]
+
+
+class _Thrift:
+    """Values of Thrift's compact protocol, structures as dictionaries by field number."""
+
+    def __init__(self, data: bytes):
+        self.data, self.place = data, 0
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Fields up to the stop byte."""
+        if depth > _DEEPEST:
+            raise ValueError("structures are nested too deeply")
+        fields, number = {}, 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            fields[number] = self._value(head & 15, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind in (_SHORT, _INT, _LONG):
+            return self._signed()
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_LIST, _SET):
+            return self._list(depth)
+        if kind in (_BYTE, _DOUBLE, _BINARY):
+            return self._skip({_BYTE: 1, _DOUBLE: 8}.get(kind) or self._varint())
+        raise ValueError("a field has an unknown type")
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > len(self.data) - self.place:  # an element takes a byte at least
+            raise ValueError("a list is longer than the file")
+        inner = head & 15
+        if inner in (_TRUE, _FALSE):
+            return [self._byte() for _ in range(count)]
+        return [self._value(inner, depth + 1) for _ in range(count)]
+
+    def _skip(self, count: int) -> None:
+        self.place += count
+        if self.place > len(self.data):
+            raise IndexError
+
+    def _byte(self) -> int:
+        self.place += 1
+        return self.data[self.place - 1]
+
+    def _varint(self) -> int:
+        value, shift = 0, 0
+        while (byte := self._byte()) & 128:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number is too long")
+        return value | byte << shift
+
+    def _signed(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
 
 
 _NAMES: dict[str, Callable[[Path, str], list[str]]] = {

@@ -9,7 +9,7 @@ for the doctor and for `cleaning.py` to see, not for a sort to hide.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,44 +18,34 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from stepdown.records.files import COHORT, COLUMNS, WAVEFORM
+from stepdown.records.files import COHORT, WAVEFORM, table_types
 from stepdown.records.mapping import (
     CHANNELS,
     OUR_UNITS,
     STAMPS,
-    UNITS,
     Column,
     Columns,
-    Kind,
     convert,
     to_seconds,
 )
 from stepdown.records.readers import (
-    RawTable,
+    MOST_ROWS,
     RecordingError,
     column_names,
     list_recordings,
+    own_rate,
     read_batches,
     read_table,
 )
-from stepdown.signals import HIGHEST, NAMES
+from stepdown.signals import HIGHEST, NAMES, columns_with
 
 # Cells that say: nothing was measured. Consoles show dashes.
 EMPTY = ("", "-", "--", "---", "—", "–", "−", "na", "n/a", "nan", "null", "none", ".")
 EXAMPLES = 3  # of unreadable cells
-MOST_ROWS = 2**25  # of one stay: two weeks at 25 Hz
 HELD_ROWS = 2**22  # of several stays at once, where a file mixes patients
 WRONG_SHARE = 0.01  # of the cells of a column that may be unreadable
 PSEUDONYM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-# What `stepdown simulate` and `stepdown import` write needs no mapping file.
-OUR_VALUES = Columns(
-    kind="values",
-    signals=tuple((name, Column(name, OUR_UNITS[name])) for name in NAMES),
-    time=Column("minute", "min"),
-    patient="patient",
-    level="level",
-)
 OUR_WAVEFORMS = Columns(
     kind="waveforms",
     signals=tuple((name, Column(name, OUR_UNITS[name])) for name in WAVEFORM if name != "second"),
@@ -77,7 +67,7 @@ class Line:
 
     def in_our_unit(self) -> np.ndarray:
         """The values as the declared unit says; taken as ours where none is declared."""
-        return self.values * (1.0 if self.unit is None else UNITS[self.unit][1])
+        return self.values if self.unit is None else convert(self.values, self.unit)
 
 
 @dataclass(frozen=True)
@@ -86,32 +76,17 @@ class Trace:
 
     patient: str
     second: np.ndarray  # s since the first stamp, in file order; NaN where unreadable
-    lines: Mapping[str, Line]  # by name of signals.NAMES or mapping.CHANNELS
+    lines: Mapping[str, Line]  # by name of `expected`
     level: Line | None = None  # unit None
     start: float | None = None  # s since 1970 of the first stamp, where stamps are dates
     unreadable_times: tuple[str, ...] = ()
     zoneless: bool = False  # dates, and nobody says in which zone
-    kind: Kind = "values"
+    expected: tuple[str, ...] = NAMES  # every signal that should be here, or mapping.CHANNELS
 
     @property
     def is_waveform(self) -> bool:
         """Whether rows are samples of a waveform."""
-        return self.kind == "waveforms"
-
-    @property
-    def expected(self) -> tuple[str, ...]:
-        """Every signal that could be here."""
-        return CHANNELS if self.is_waveform else NAMES
-
-
-@dataclass(frozen=True)
-class Times:
-    """When the rows of a stay were recorded, as far as their cells tell."""
-
-    second: np.ndarray  # s since the first readable time, in file order; NaN where unreadable
-    start: float | None = None  # s since 1970 of that time, where times are dates
-    unreadable: tuple[str, ...] = ()  # some of the cells that are no time
-    zoneless: bool = False  # dates, and nobody says in which zone
+        return self.expected == CHANNELS
 
 
 class Samples(eqx.Module):
@@ -135,9 +110,19 @@ def recordings(path: Path) -> list[Path]:
 
 
 def own_columns(names: list[str]) -> Columns | None:
-    """The columns of our own files, whose units are known; None for a foreign file."""
-    known = {frozenset(COLUMNS): OUR_VALUES, frozenset(WAVEFORM): OUR_WAVEFORMS}
-    return known.get(frozenset(names))
+    """How to read what `stepdown simulate` and `stepdown import` write; None for other files."""
+    if set(names) == set(WAVEFORM):
+        return OUR_WAVEFORMS
+    recorded = columns_with(names)
+    if set(names) != set(table_types(recorded)):
+        return None
+    return Columns(
+        kind="values",
+        signals=tuple((name, Column(name, OUR_UNITS[name])) for name in recorded),
+        time=Column("minute", "min"),
+        patient="patient",
+        level="level",
+    )
 
 
 def read_traces(path: Path, columns: Columns) -> Iterator[Trace]:
@@ -149,19 +134,17 @@ def read_traces(path: Path, columns: Columns) -> Iterator[Trace]:
             f"{path}: expected a column of the mapping ({', '.join(columns.wanted())}), "
             f"got {', '.join(names[:20])}; correct the mapping."
         )
-    table = read_table(path, wanted, columns.separator)
-    frame = table.frame
+    frame, rate = read_table(path, wanted, columns.separator), own_rate(path)
     if columns.patient is None or columns.patient not in wanted:
-        yield make_trace(frame, columns, table.name, table.rate)
+        yield make_trace(frame, columns, path.stem, rate)
         return
     patient = pl.col(columns.patient).cast(pl.String).str.strip_chars()
     for key, part in frame.group_by(patient, maintain_order=True):
-        yield make_trace(part, columns, str(key[0]), table.rate)
+        yield make_trace(part, columns, str(key[0]), rate)
 
 
 def make_trace(frame: pl.DataFrame, columns: Columns, patient: str, rate: float | None) -> Trace:
     """One stay; `rate` in Hz counts where there is no time column."""
-    times = read_times(frame, columns, rate)
     lines = {
         ours: read_line(frame[theirs.column], theirs.unit, columns.decimal_comma)
         for ours, theirs in columns.signals
@@ -170,41 +153,34 @@ def make_trace(frame: pl.DataFrame, columns: Columns, patient: str, rate: float 
     level = None
     if columns.level is not None and columns.level in frame.columns:
         level = _read_level(frame[columns.level])
-    return Trace(
-        patient=patient,
-        second=times.second,
-        lines=lines,
-        level=level,
-        start=times.start,
-        unreadable_times=times.unreadable,
-        zoneless=times.zoneless,
-        kind=columns.kind,
-    )
-
-
-def read_times(frame: pl.DataFrame, columns: Columns, rate: float | None) -> Times:
-    """Times in seconds, of dates in a doubled hour the earlier ones; NaN where there is no rate."""
+    # Without a rate, no time is known.
+    second = np.arange(frame.height) / (columns.rate or rate or np.nan)
+    expected = CHANNELS if columns.kind == "waveforms" else columns.recorded
+    trace = Trace(patient, second, lines, level, expected=expected)
     if columns.time is None or columns.time.column not in frame.columns:
-        rate = columns.rate or rate
-        if rate is None:
-            return Times(np.full(frame.height, np.nan))
-        return Times(np.arange(frame.height) / rate)
-    cells, zoneless = frame[columns.time.column], False
-    if columns.time.unit == STAMPS:
+        return trace
+    return _timed(trace, frame[columns.time.column], columns.time.unit, columns)
+
+
+def _timed(trace: Trace, cells: pl.Series, unit: str, columns: Columns) -> Trace:
+    """The stay with the times that its cells tell, of a doubled hour the earlier ones."""
+    zoneless = False
+    if unit == STAMPS:
         second = _read_dates(cells, columns.zone or "UTC", "earliest")
         if columns.zone is None:
             zoneless = bool(np.any(np.isfinite(second) & np.isnan(_read_dates(cells, None))))
     else:
         numbers = read_line(cells, None, columns.decimal_comma).values
-        second = to_seconds(numbers, columns.time.unit)
+        second = to_seconds(numbers, unit)
     known = np.isfinite(second)
     odd = cells.filter(pl.Series(~known)).drop_nulls().head(EXAMPLES)
     first = float(second[np.argmax(known)]) if known.any() else 0.0
-    return Times(
+    return replace(
+        trace,
         # An origin in 1970 keeps few digits of a millisecond; differences keep them all.
         second=np.where(known, second, np.nan) - first,
-        start=first if columns.time.unit == STAMPS and known.any() else None,
-        unreadable=tuple(str(cell) for cell in odd),
+        start=first if unit == STAMPS and known.any() else None,
+        unreadable_times=tuple(str(cell) for cell in odd),
         zoneless=zoneless,
     )
 
@@ -265,9 +241,9 @@ def read_stays(path: Path, columns: Columns) -> Iterator[Samples]:
     held: dict[str, list[Samples]] = {}
     given: set[str] = set()
     offset = 0
-    for table in read_batches(path, columns.wanted(), columns.separator):
+    for frame in read_batches(path, columns.wanted(), columns.separator):
         present = set()
-        for part in _parts(table, columns, offset):
+        for part in _parts(frame, columns, path, offset):
             if part.patient in given:
                 raise RecordingError(
                     f"{path}: expected the rows of a patient together, got some further on; "
@@ -275,10 +251,13 @@ def read_stays(path: Path, columns: Columns) -> Iterator[Samples]:
                 )
             held.setdefault(part.patient, []).append(part)
             present.add(part.patient)
-        offset += table.frame.height
-        _check_length(held, path)
-        rows = sum(len(part.second) for parts in held.values() for part in parts)
-        for patient in [name for name in held if rows > HELD_ROWS and name not in present]:
+        offset += frame.height
+        rows = [sum(len(part.second) for part in parts) for parts in held.values()]
+        if max(rows, default=0) > MOST_ROWS:
+            raise RecordingError(
+                f"{path}: expected at most {MOST_ROWS:,} rows in a stay, got more; split the stay."
+            )
+        for patient in [name for name in held if sum(rows) > HELD_ROWS and name not in present]:
             given.add(patient)
             yield _join(held.pop(patient), columns, path)
     if not held and not given:
@@ -287,39 +266,28 @@ def read_stays(path: Path, columns: Columns) -> Iterator[Samples]:
         yield _join(parts, columns, path)
 
 
-def _check_length(held: dict[str, list[Samples]], path: Path) -> None:
-    for parts in held.values():
-        if sum(len(part.second) for part in parts) > MOST_ROWS:
-            raise RecordingError(
-                f"{path}: expected at most {MOST_ROWS:,} rows in a stay, got more; split the stay."
-            )
-
-
-def _parts(table: RawTable, columns: Columns, offset: int) -> Iterator[Samples]:
-    """The rows of each patient in one table."""
+def _parts(frame: pl.DataFrame, columns: Columns, path: Path, offset: int) -> Iterator[Samples]:
+    """The rows of each patient in one batch; `offset` rows of the file came before."""
     if columns.patient is None:
-        yield _samples(table.frame, table, columns, table.name, offset)
+        yield _samples(frame, columns, path, path.stem, offset)
         return
-    ids = table.frame[columns.patient].cast(pl.String).str.strip_chars()
+    ids = frame[columns.patient].cast(pl.String).str.strip_chars()
     if ids.null_count():
         raise RecordingError(
-            f"{table.source}: expected a patient in every row, got {ids.null_count()} without."
+            f"{path}: expected a patient in every row, got {ids.null_count()} without."
         )
-    parts = table.frame.with_columns(ids.alias(columns.patient)).partition_by(
-        columns.patient, maintain_order=True
-    )
-    for part in parts:
-        yield _samples(part, table, columns, part[columns.patient][0], 0)
+    for key, part in frame.group_by(ids.alias("patient"), maintain_order=True):
+        yield _samples(part, columns, path, str(key[0]), 0)
 
 
 def _samples(
-    frame: pl.DataFrame, table: RawTable, columns: Columns, patient: str, offset: int
+    frame: pl.DataFrame, columns: Columns, path: Path, patient: str, offset: int
 ) -> Samples:
-    second = _seconds(frame, table, columns, offset)
+    second = _seconds(frame, columns, path, offset)
     wrong, values = 0, []
-    for name, theirs in columns.signals:
-        line = _numbers(frame[theirs.column], columns, table.source)
-        values.append(convert(line.values, theirs.unit, name))
+    for _, theirs in columns.signals:
+        line = _numbers(frame[theirs.column], theirs.unit, columns, path)
+        values.append(line.in_our_unit())
         wrong += len(line.unreadable)
     level = np.full(frame.height, np.nan)
     if columns.level:
@@ -340,9 +308,9 @@ def _samples(
     )
 
 
-def _numbers(column: pl.Series, columns: Columns, path: Path) -> Line:
+def _numbers(column: pl.Series, unit: str | None, columns: Columns, path: Path) -> Line:
     """The numbers of a column; one that mostly holds something else is refused."""
-    line = read_line(column, None, columns.decimal_comma)
+    line = read_line(column, unit, columns.decimal_comma)
     if (count := len(line.unreadable)) > WRONG_SHARE * len(column) + 1:
         raise RecordingError(
             f"{path}: expected numbers in {column.name!r}, got {line.examples[0][:40]!r} "
@@ -351,35 +319,33 @@ def _numbers(column: pl.Series, columns: Columns, path: Path) -> Line:
     return line
 
 
-def _seconds(frame: pl.DataFrame, table: RawTable, columns: Columns, offset: int) -> np.ndarray:
+def _seconds(frame: pl.DataFrame, columns: Columns, path: Path, offset: int) -> np.ndarray:
     """Times in seconds; NaN where a stamp is missing, impossible or ambiguous."""
     if columns.time is None:
-        rate = columns.rate or table.rate
+        rate = columns.rate or own_rate(path)
         if rate is None:
             raise RecordingError(
-                f"{table.source}: expected a column of times or a rate, as only WFDB knows its "
+                f"{path}: expected a column of times or a rate, as only WFDB knows its "
                 "own; add time.column or time.rate to the mapping."
             )
         if columns.patient is not None:
             raise RecordingError(
-                f"{table.source}: expected a column of times where a file holds several patients."
+                f"{path}: expected a column of times where a file holds several patients."
             )
         return (offset + np.arange(frame.height)) / rate
     column = frame[columns.time.column]
     if columns.time.unit != STAMPS:
-        return to_seconds(_numbers(column, columns, table.source).values, columns.time.unit)
+        return to_seconds(_numbers(column, None, columns, path).values, columns.time.unit)
     return _read_dates(column, columns.zone)
 
 
 def _join(parts: list[Samples], columns: Columns, path: Path) -> Samples:
     """One stay from its parts; refused if its times or levels are mostly unreadable."""
-    stay = Samples(
+    stay = replace(
+        parts[0],
         second=np.concatenate([part.second for part in parts]),
         level=np.concatenate([part.level for part in parts]),
         values=np.concatenate([part.values for part in parts]),
-        names=parts[0].names,
-        patient=parts[0].patient,
-        has_level=parts[0].has_level,
         unreadable=sum(part.unreadable for part in parts),
         timeless=sum(part.timeless for part in parts),
     )

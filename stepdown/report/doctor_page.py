@@ -20,11 +20,13 @@ from stepdown.records.mapping import OUR_UNITS
 from stepdown.records.stays import Trace
 from stepdown.report.figures import INK, LEVEL_COLOR, MUTED, STYLE
 from stepdown.report.page import Section, make_page
-from stepdown.signals import SIGNALS
+from stepdown.signals import KNOWN
 
 BANNER = "Research software. Not a medical device, not for care."
 SHADES = {"action": ("#c8322b", "///"), "check": ("#d98e04", ""), "note": ("#7a8794", "")}
-LABELS = {signal.name: signal.label for signal in SIGNALS} | {"placement": "Placement pressure"}
+LABELS = {signal.name: signal.label for signal in KNOWN.values()} | {
+    "placement": "Placement pressure"
+}
 PLOTTED = 8  # stays with plots; the rest are in the table
 POINTS = 1500  # in a panel; longer lines are drawn as their range
 NARROWEST = 0.006  # of the axis; a shorter stretch would not be seen

@@ -27,7 +27,7 @@ from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
-from stepdown.records.fitted_on import read_parts, save_fitted
+from stepdown.records.split import read_parts, save_fitted
 from stepdown.signals import LEVELS
 from stepdown.training import stack
 from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step

@@ -14,7 +14,7 @@ from stepdown.guardian.fit import KIND
 from stepdown.guardian.guardians import load_guardian
 from stepdown.guardian.threshold import log_densities
 from stepdown.problem.hours import make_transitions
-from stepdown.records.fitted_on import read_parts
+from stepdown.records.split import read_parts
 from stepdown.report.model_tables import densities_text, shifts_text
 
 PNG = b"\x89PNG"

@@ -1,12 +1,15 @@
 """`stepdown import`: a folder that everything reads, names hidden, wrong units refused."""
 
+import jax.random as jr
 import numpy as np
 import polars as pl
 
 from stepdown.__main__ import main
+from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
+from stepdown.records.split import split_patients
 from stepdown.signals import NAMES
-from tests.records.recordings import import_words, mapping_file, value_table
+from tests.records.recordings import VALUES, import_words, mapping_file, value_table
 
 
 def test_the_command_writes_what_read_cohort_reads(tmp_path, capsys):
@@ -19,6 +22,47 @@ def test_the_command_writes_what_read_cohort_reads(tmp_path, capsys):
     known = np.flatnonzero(np.isfinite(np.asarray(cohort.signals)).any(axis=(0, 1)))
     assert [NAMES[i] for i in known] == ["map", "hr", "pulsatility"]  # no tau, no flow, ...
     assert sorted(file.name for file in tmp_path.iterdir()) == ["mapping.toml", "out", "table.csv"]
+
+
+def test_a_further_column_passes_from_the_file_to_the_hours(tmp_path, capsys):
+    """Lactate is charted every two hours and stands still between; patient 3 begins at 3 mmol/L."""
+    charted = {f"p{i}": i + np.repeat([0.0, 0.5, 0.25], 12) for i in range(1, 9)}
+    tables = [
+        value_table(name).with_columns(pl.Series("Lac [mg/dL]", 9.008 * values))
+        for name, values in charted.items()
+    ]
+    pl.concat(tables).write_csv(tmp_path / "table.csv")
+    lactate = {"column": "Lac [mg/dL]", "unit": "mg/dL"}
+    mapping = mapping_file(tmp_path, VALUES | {"signals": VALUES["signals"] | {"lactate": lactate}})
+
+    assert main(["doctor", str(tmp_path / "table.csv")]) == 1
+    proposed = 'lactate = { column = "Lac [mg/dL]", unit = "mg/dL" }  # PROPOSAL: by its name'
+    assert proposed in capsys.readouterr().out
+    assert main(["doctor", str(tmp_path / "table.csv"), "--columns", str(mapping)]) == 0
+    assert "lactate" not in capsys.readouterr().out  # nothing is wrong with it
+
+    assert main(import_words(tmp_path, tmp_path / "table.csv")) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(
+        "Missing signals: speed, current, flow, lvp, lvedp, sbp, dbp, tau, ese.\n"
+    )
+    assert "| `lactate` | mmol/L | yes | mg/dL |" in (tmp_path / "out/card.md").read_text()
+    written = pl.read_parquet(tmp_path / "out/cohort.parquet")
+    assert written.columns == ["patient", "minute", *NAMES, "lactate", "level"]
+    assert main(["doctor", str(tmp_path / "out"), "--html", str(tmp_path / "page.html")]) == 0
+    assert "Blood lactate" not in capsys.readouterr().out
+
+    cohort = read_cohort(tmp_path / "out")
+    assert cohort.columns == (*NAMES, "lactate")
+    np.testing.assert_allclose(cohort.signals[..., -1], list(charted.values()), rtol=1e-6)
+    for part in split_patients(cohort, key=jr.key(7)):
+        assert part.columns == (*NAMES, "lactate")
+        hours = make_transitions(part)
+        assert hours.columns == (*NAMES, "lactate")
+        assert hours.state.shape == (5 * len(part.patient), 6, len(NAMES) + 2)
+        known = np.stack([charted[name].reshape(6, 6) for name in part.patient])
+        for states, wanted in ((hours.state, known[:, :-1]), (hours.next_state, known[:, 1:])):
+            np.testing.assert_allclose(states[..., -2], wanted.reshape(-1, 6), rtol=1e-6)
 
 
 def test_a_secret_hides_the_names_of_patients(tmp_path):

@@ -27,7 +27,7 @@ from stepdown.policies.methods import METHODS as TABLE
 from stepdown.policies.saved import load_policy
 from stepdown.policies.search import make_rule
 from stepdown.problem.hours import make_transitions
-from stepdown.records.fitted_on import read_note, read_parts
+from stepdown.records.split import read_note, read_parts
 from stepdown.twin.twins import load_twin
 
 METHODS = (

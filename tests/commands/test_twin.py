@@ -14,7 +14,7 @@ from stepdown.__main__ import main
 from stepdown.evaluation.forecast import forecast_examples, pick_changes
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
-from stepdown.records.fitted_on import read_note, read_parts
+from stepdown.records.split import read_note, read_parts
 from stepdown.twin.fit import fit_twin, save_twin
 from stepdown.twin.twins import TWINS, load_twin, twin_config
 

@@ -18,7 +18,8 @@ from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.files import cohort_table, read_cohort, to_parquet
-from stepdown.signals import LEVEL, LOWEST, TAU
+from stepdown.signals import LEVEL, LOWEST, NAMES, TAU
+from tests.records.recordings import with_lactate
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,26 @@ def assert_same(ours: Transitions, theirs: Transitions):
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert mine.dtype == other.dtype
         assert np.array_equal(mine, other, equal_nan=mine.dtype == np.float32)
+
+
+@pytest.mark.parametrize("charted", ["always", "at times"])
+def test_a_further_signal_comes_back_from_both_formats(charted, ward, tmp_path):
+    wider = with_lactate(dataclasses.replace(ward, role="train"))
+    if charted == "at times":  # not in every row: its numbers stay behind, its name does not
+        wider = dataclasses.replace(wider, signals=wider.signals.at[0, :, -1].set(jnp.nan))
+    hours = make_transitions(wider)
+    name = write_minari(tmp_path, hours, patients=ward.patient, about={})
+    file = tmp_path / write_d4rl(tmp_path, hours, patients=ward.patient, about={})
+    data = minari.MinariDataset(tmp_path / name / "data")
+    columns = json.loads(data.storage.metadata["stepdown"])["columns"]
+    assert columns == [*NAMES, *(["lactate"] if charted == "always" else []), "level"]
+    assert data.observation_space.shape == (6 * len(columns),)
+    if charted == "at times":
+        gone = [x.at[..., -2].set(jnp.nan) for x in (hours.state, hours.next_state)]
+        hours = dataclasses.replace(hours, state=gone[0], next_state=gone[1])
+    for back in (read_minari(tmp_path, "train"), read_d4rl(file)):
+        assert back.columns == (*NAMES, "lactate")
+        assert_same(back, hours)
 
 
 @pytest.mark.parametrize("silent", [False, True])

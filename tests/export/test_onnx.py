@@ -24,7 +24,7 @@ from stepdown.policies.constraint import Constrained, allowed_levels, masked
 from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import ESE, LEVEL, TAU
+from stepdown.signals import ESE, LEVEL, NAMES, TAU
 from stepdown.twin.fit import make_twin, save_twin
 from stepdown.twin.twins import twin_config
 from tests.export.graphs import (
@@ -37,17 +37,27 @@ from tests.export.graphs import (
     make_policy,
     run,
 )
+from tests.records.recordings import with_lactate
 
 
 @pytest.fixture(scope="module")
-def hours():
-    """Recorded train hours."""
+def cohort():
     cohort, _ = simulate_cohort(CohortConfig(patients=12, hours=12.0), key=jr.key(4))
-    return make_transitions(dataclasses.replace(cohort, role="train"))
+    return dataclasses.replace(cohort, role="train")
+
+
+@pytest.fixture(scope="module")
+def hours(cohort):
+    """Recorded train hours."""
+    return make_transitions(cohort)
 
 
 @pytest.fixture(scope="module")
 def rows(hours):
+    return rows_of(hours)
+
+
+def rows_of(hours):
     """States and choices: 64 recorded hours; P-2 and P-9 in force and chosen."""
     draw = np.random.default_rng(0)
     state = np.array(hours.state)[draw.choice(len(hours.level), 64, replace=False)]
@@ -171,6 +181,29 @@ def test_signals_that_nobody_measured_are_left_out(hours, rows):
     assert len(fit_scaler(hours).present) == 10
     check_twin(hours, rows, "best")
     check_guardian(hours, rows, "flow")
+
+
+def test_a_further_signal_is_a_column_of_every_graph(cohort, tmp_path):
+    wider = make_transitions(with_lactate(cohort))
+    rows = rows_of(wider)
+    assert fit_scaler(wider).names == (*NAMES, "lactate")
+    check_twin(wider, rows, "best")
+    check_twin(wider, rows, "mlp", "carried")
+    check_guardian(wider, rows, "flow")
+    policy = make_policy(wider)
+    found = run(policy_graph(policy, 6, {}), feed(rows))
+    assert_close(found["log_probability"], weigh(policy, jnp.asarray(rows[0]))[0])
+
+    save_twin(tmp_path / "run/twin", *make_any_twin(wider, "best"))
+    save_policy(tmp_path / "run/policy", policy, "bc")
+    words = ["export", str(tmp_path / "run"), "--onnx", str(tmp_path / "out")]
+    assert main([*words, "--models", "policy", "twin"]) == 0
+    told = json.loads((tmp_path / "out/README.json").read_text())
+    assert [one["name"] for one in told["signals"]] == [*NAMES, "lactate"]
+    assert told["signals"][-1]["unit"] == "mmol/L"
+    for about in told["files"].values():
+        assert about["inputs"]["signals"]["shape"] == ["batch", 6, len(NAMES) + 1]
+        assert about["inputs"]["signals"]["meaning"].endswith("ese mmHg/mL, lactate mmol/L")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────

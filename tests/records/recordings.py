@@ -2,9 +2,11 @@
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
@@ -12,8 +14,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # wfdb warns about the pandas that it imports
     import wfdb
 
+from stepdown.handover import Cohort
 from stepdown.patients.recording import Recording
 from stepdown.records.files import waveform_table
+from stepdown.signals import columns_with
 
 UNITS = {"placement": "mmHg", "speed": "rpm", "current": "mA"}
 WAVES = {
@@ -83,6 +87,15 @@ def value_table(
             "pulsatility": 25 + 3 * wave,
         }
     )
+
+
+def with_lactate(cohort: Cohort) -> Cohort:
+    """The same stays with a further column, which differs from sample to sample."""
+    shape = cohort.seen.shape
+    lactate = 2 + np.random.default_rng(9).random(shape)
+    lactate = np.where(cohort.seen, lactate, np.nan).astype(np.float32)
+    signals = np.concatenate([np.asarray(cohort.signals), lactate[..., None]], axis=2)
+    return replace(cohort, signals=jnp.asarray(signals), columns=columns_with(["lactate"]))
 
 
 def mapping_file(folder: Path, mapping: dict = VALUES) -> Path:

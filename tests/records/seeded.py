@@ -14,17 +14,17 @@ from stepdown.handover import Cohort
 from stepdown.patients.pump import PumpProfile
 from stepdown.patients.waveforms import Waveform
 from stepdown.records.clock import read_clock
-from stepdown.records.doctor import examine
-from stepdown.records.findings import Finding, Severity
-from stepdown.records.mapping import OUR_UNITS, UNITS, units_of
-from stepdown.records.signal_checks import (
+from stepdown.records.doctor import (
     ALLOWED_MISSING,
     HARD,
-    HELD_BY_CONTROLLER,
     LV_DERIVED,
     LV_SHOWN_FROM,
+    STEADY,
+    examine,
     suspect_units,
 )
+from stepdown.records.findings import Finding, Severity
+from stepdown.records.mapping import CHANNELS, OUR_UNITS, UNITS, units_of
 from stepdown.records.stays import Line, Trace
 from stepdown.signals import LEVELS, NAMES
 
@@ -52,10 +52,11 @@ def traces_of(cohort: Cohort) -> list[Trace]:
     for row, patient in enumerate(cohort.patient):
         seen = np.asarray(cohort.seen)[row]
         values = np.asarray(cohort.signals)[row][seen].astype(float)
-        lines = {name: Line(values[:, i], OUR_UNITS[name]) for i, name in enumerate(NAMES)}
+        lines = {name: Line(values[:, i], OUR_UNITS[name]) for i, name in enumerate(cohort.columns)}
         level = Line(np.asarray(cohort.level)[row][seen].astype(float), None)
         second = 60 * cohort.minutes * np.flatnonzero(seen)
-        traces.append(Trace(patient, second, lines, level, 1.7e9))
+        trace = Trace(patient, second, lines, level, 1.7e9, expected=cohort.columns)
+        traces.append(trace)
     return traces
 
 
@@ -71,7 +72,7 @@ def pieces_of(
             for channel in ("placement", "speed", "current")
         }
         second = recording.second[part] - recording.second[start]
-        trace = Trace(f"{name}-{start}", second, lines, kind="waveforms")
+        trace = Trace(f"{name}-{start}", second, lines, expected=CHANNELS)
         pieces.append((trace, wave.artifact[part]))
     return pieces
 
@@ -129,7 +130,7 @@ def count_contradicted(
         trace = traces[int(rng.integers(len(traces)))]
         line = Line(trace.lines[name].values / UNITS[true][1], declared)
         damaged = replace(trace, lines={**trace.lines, name: line})
-        found = suspect_units(damaged, read_clock(damaged))
+        found = suspect_units(read_clock(damaged)[0])
         counts[name, true, declared][0] += any(
             f.signal == name and true in f.likely_units for f in found
         )
@@ -187,7 +188,7 @@ def flat(shortest: float, longest: float) -> Fault:
     """I2: a line that stands still for a while, s."""
 
     def apply(trace: Trace, rng: np.random.Generator) -> tuple[Trace, Expected]:
-        name = str(rng.choice([n for n in trace.lines if n != HELD_BY_CONTROLLER]))
+        name = str(rng.choice([n for n in trace.lines if n not in STEADY]))
         part = _stretch(trace, rng.uniform(shortest, longest), rng, edge=0)
         values = trace.lines[name].values.copy()
         later = values[part.start :]

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.pump import load_profile
 from stepdown.patients.waveforms import simulate_waveforms
-from stepdown.records.doctor import examine
+from stepdown.records.doctor import HARD, examine
 from stepdown.records.findings import CODES, to_machine, to_words
-from stepdown.records.mapping import OUR_UNITS, Column, Columns, can_be_told, likely_units
-from stepdown.records.signal_checks import HARD
+from stepdown.records.mapping import CHANNELS, OUR_UNITS, Column, Columns, can_be_told, likely_units
 from stepdown.records.stays import Line, Trace, make_trace
-from stepdown.signals import NAMES, SIGNALS
+from stepdown.signals import KNOWN, NAMES, SIGNALS
 from tests.records.seeded import (
     alarms,
     count_contradicted,
@@ -101,7 +100,7 @@ def wave(pressure, rate=25.0):
         "speed": Line(np.full(len(pressure), 39_000.0), "rpm"),
         "current": Line(np.round(500 + 50 * np.sin(8 * second) + noise), "mA"),
     }
-    return Trace("steady", second, lines, kind="waveforms")
+    return Trace("steady", second, lines, expected=CHANNELS)
 
 
 def test_low_and_high_pressures_are_no_slip_of_the_unit(stays):
@@ -250,6 +249,15 @@ def test_a_window_never_counts_as_usable_across_a_long_gap(stays):
     assert found.where == ((3600.0, 7200.0),)
 
 
+def test_a_pause_as_frequent_as_a_sample_has_a_rate_too():
+    """Two steps of different length: the median lies between them and is near neither."""
+    lines = {name: Line(np.array([70.0, 71.0, 72.0]), OUR_UNITS[name]) for name in NAMES}
+    found = examine(Trace("few", np.array([0.0, 60.0, 660.0]), lines), PROFILE)
+    rate = next(f for f in found if f.code == "D01")
+    assert rate.sentence == "One sample every 5.5 min on average, at irregular times."
+    assert rate.severity == "check"
+
+
 @example([i * 1e-300 for i in range(12)], [70.0] * 12, True)
 @example([i * 5e-324 for i in range(12)], [70.0] * 12, True)
 @given(
@@ -260,12 +268,12 @@ def test_a_window_never_counts_as_usable_across_a_long_gap(stays):
 def test_any_numbers_are_examined_and_told_in_words_and_json(times, values, as_waveform):
     second = np.asarray(times, float)
     second = np.where(np.isfinite(second), second, np.nan)
-    names = ("placement", "speed", "current") if as_waveform else NAMES
+    names = CHANNELS if as_waveform else tuple(KNOWN)
     numbers = np.asarray(values, float)[: len(second)]
     lines = {name: Line(numbers, OUR_UNITS[name]) for name in names}
-    kind = "waveforms" if as_waveform else "values"
+    trace = Trace("any", second, lines, Line(numbers, None), 0.0, expected=names)
     with np.errstate(all="ignore"):
-        found = examine(Trace("any", second, lines, Line(numbers, None), 0.0, kind=kind), PROFILE)
+        found = examine(trace, PROFILE)
     assert {f.code for f in found} <= set(CODES)
     assert {f.code for f in found} >= {"D16"}
     assert json.loads(json.dumps(to_machine(found), allow_nan=False)) == to_machine(found)

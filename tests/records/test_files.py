@@ -22,7 +22,8 @@ from stepdown.records.files import (
     read_latents,
     to_parquet,
 )
-from stepdown.signals import ESE, SIGNALS, TAU
+from stepdown.signals import ESE, NAMES, SIGNALS, TAU
+from tests.records.recordings import with_lactate
 
 CENTER = np.array([sum(signal.soft) / 2 for signal in SIGNALS], np.float32)
 
@@ -54,6 +55,19 @@ def test_a_cohort_comes_back_as_it_was(cohort, minutes, tmp_path):
     assert (back.patient, back.minutes) == (("b", "a"), minutes)
     for name in ("signals", "level", "seen"):
         np.testing.assert_array_equal(getattr(back, name), getattr(grid, name))
+
+
+def test_a_further_signal_comes_back_under_its_name(cohort, tmp_path):
+    wider = with_lactate(cohort)
+    table = cohort_table(wider)
+    assert table.columns == ["patient", "minute", *wider.columns, "level"]
+    backwards = table.select(reversed(table.columns))
+    back = read_cohort(write(backwards, tmp_path / "wider.parquet"))
+    assert back.columns == (*NAMES, "lactate")
+    np.testing.assert_array_equal(back.signals, wider.signals)
+    path = write(table.with_columns(lactate=pl.lit(90.0)), tmp_path / "odd.parquet")
+    with pytest.raises(ArtifactError, match="expected 'lactate' in mmol/L, mostly 0.3 to 20"):
+        read_cohort(path)
 
 
 def test_the_table_holds_seen_samples_only_in_the_promised_types(cohort):

@@ -16,7 +16,7 @@ from stepdown.records.mapping import (
     read_mapping,
     to_seconds,
 )
-from stepdown.signals import NAMES, SIGNALS
+from stepdown.signals import KNOWN
 from tests.records.recordings import VALUES, WAVES
 
 # Definitions, as exact fractions of our units: 1 mmHg is 133.322387415 Pa, 1 cmH2O 98.0665 Pa.
@@ -30,24 +30,26 @@ EXACT = {
     "10 rpm": Fraction(10),
     "mL/min": Fraction(1, 1000),
     "0.01 L/min": Fraction(1, 100),
+    "mg/dL": Fraction(10) / Fraction(9008, 100),  # lactic acid has 90.08 g/mol
 }
 FITTING = [(s, u) for s, q in QUANTITIES.items() for u, (what, _) in UNITS.items() if what == q]
 
 
 @given(st.sampled_from(FITTING), st.floats(-1e6, 1e6))
 def test_declared_units_are_converted_exactly(pair, value):
-    signal, unit = pair
+    _, unit = pair
     expected = float(Fraction(value) * EXACT.get(unit, Fraction(1)))
-    assert convert(np.array([value]), unit, signal)[0] == pytest.approx(expected, rel=1e-9, abs=0)
+    assert convert(np.array([value]), unit)[0] == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 def test_our_own_units_are_among_them_and_change_nothing():
-    for signal in SIGNALS:
-        assert convert(np.array([3.7]), signal.unit, signal.name)[0] == 3.7
+    for signal in KNOWN.values():
+        assert (signal.name, signal.unit) in FITTING
+        assert convert(np.array([3.7]), signal.unit)[0] == 3.7
 
 
 @given(
-    st.sampled_from([*NAMES, "placement"]), st.sampled_from([*UNITS, "", "mmhg", "psi", None, 1])
+    st.sampled_from([*KNOWN, "placement"]), st.sampled_from([*UNITS, "", "mmhg", "psi", None, 1])
 )
 def test_a_unit_that_does_not_fit_is_never_accepted(signal, unit):
     kind = "waveforms" if signal == "placement" else "values"

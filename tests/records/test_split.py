@@ -1,5 +1,7 @@
 """Patients are split once, and parts never mix."""
 
+from pathlib import Path
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -8,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, require_role
-from stepdown.records.split import split_patients
+from stepdown.records.split import make_parts, note_patients, require_unseen, split_patients
+from stepdown.signals import NAMES
+from tests.records.recordings import with_lactate
 
 
 def cohort(patients: int) -> Cohort:
@@ -34,6 +38,21 @@ def test_every_patient_is_in_exactly_one_part(patients, seed):
     for part in parts:
         numbers = [int(name[1:]) for name in part.patient]
         np.testing.assert_array_equal(np.asarray(part.signals)[:, 0, 0], numbers)
+
+
+def test_a_part_keeps_the_names_of_its_columns():
+    wider = with_lactate(cohort(20))
+    for part in split_patients(wider, key=jr.key(0)):
+        rows = [wider.patient.index(name) for name in part.patient]
+        assert part.columns == (*NAMES, "lactate")
+        np.testing.assert_array_equal(part.signals, np.asarray(wider.signals)[rows])
+
+
+def test_a_further_column_hides_no_patient():
+    train = make_parts(cohort(20)).train
+    note = note_patients(make_parts(cohort(20)))
+    with pytest.raises(ValueError, match=f"got {len(train.patient)} that it was fitted on"):
+        require_unseen(note, with_lactate(train), Path("model"))
 
 
 def test_the_paper_sizes_come_out():
