@@ -27,13 +27,13 @@ from stepdown.app.limits import DEFAULT_GATES, JUDGED, GateConfig, Limits
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy, Transitions, require_role
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
+from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, NAMES, PULSATILITY
 from stepdown.twin.calibrated import Calibrated
 from stepdown.twin.fit import Twin, level_score
 from stepdown.twin.rollout import follow_plans
 
 DRAWS, FEWEST_DRAWS = 100, 50  # simulated courses
-SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns that are forecast on the screen
+SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns whose forecast is shown, before further ones
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 SHARE, ENOUGH = 0.95, DEFAULT_GATES.support  # of select decisions that have enough similar hours
 SAMPLED = 1000  # select decisions that set the radius
@@ -90,10 +90,20 @@ class Engine:
             raise ValueError(f"draws: expected at least {FEWEST_DRAWS}, got {self.draws}.")
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Signals of the recordings that the models were fitted on."""
+        return self.twin.scaler.columns
+
+    @property
     def used(self) -> tuple[int, ...]:
         """Columns that any of the models reads."""
         read = {*self.twin.scaler.present, *self.guardian.density.pairs.scaler.present}
         return tuple(sorted(read | set(self.read_by_policy)))
+
+    @property
+    def names(self) -> list[str]:
+        """Signals that any of the models reads."""
+        return [self.columns[i] for i in self.used]
 
 
 def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
@@ -115,6 +125,12 @@ def warm_up(engine: Engine) -> None:
     count_similar(engine.support, distances(engine.support, state))
 
 
+def shown_columns(twin: Twin) -> tuple[int, ...]:
+    """Columns whose forecast is shown: the usual ones, then further ones that the twin reads."""
+    names = twin.scaler.columns
+    return (*SHOWN, *(i for i in twin.scaler.present if names[i] not in NAMES))
+
+
 # ── the outlook ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -131,9 +147,9 @@ def look_ahead(
     levels = jnp.asarray(LEVELS)
     plans = jnp.broadcast_to(levels[:, None], (len(LEVELS), HORIZON))
     drawn = follow_plans(twin, state, plans, keys=keys)
-    drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, 13)
-    shown = drawn[..., np.array(SHOWN)]
-    quantiles = jnp.quantile(shown, jnp.asarray(QUANTILES), axis=1)
+    drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, columns)
+    shown = np.array(shown_columns(twin))
+    quantiles = jnp.quantile(drawn[..., shown], jnp.asarray(QUANTILES), axis=1)
     judged = drawn[..., np.array(JUDGED)]
     low, high = bounds[None, None, None, :, 0], bounds[None, None, None, :, 1]
     left = ~((judged > low) & (judged < high)).all(2)  # (8, draws, judged)
@@ -142,7 +158,7 @@ def look_ahead(
     states = jnp.broadcast_to(state[None], (len(LEVELS), *state.shape))
     return Outlook(
         quantiles=jnp.moveaxis(quantiles, 0, 1),
-        carried=carried[:, np.array(SHOWN)],
+        carried=carried[:, shown],
         crossing=left.sum(1),
         crossing_any=left.any(-1).sum(1),
         p_value=guardian.p_values(states, levels),
@@ -154,8 +170,8 @@ def look_ahead(
 
 def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     """Variance within and between members over the first hour, in z-scores; NaN if one model."""
-    unknown = jnp.full((len(LEVELS), len(SHOWN)), jnp.nan)
-    network = twin.network
+    shown, network = shown_columns(twin), twin.network
+    unknown = jnp.full((len(LEVELS), len(shown)), jnp.nan)
     if not isinstance(network, Calibrated):
         return unknown, unknown
     scores = twin.scaler.to_scores(state)
@@ -168,7 +184,7 @@ def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
         return jnp.mean(inside, axis=0), jnp.mean(jnp.var(far, axis=0), axis=0)
 
     within, between = jax.vmap(one)(levels)
-    known = [twin.scaler.present.index(i) if i in twin.scaler.present else -1 for i in SHOWN]
+    known = [twin.scaler.present.index(i) if i in twin.scaler.present else -1 for i in shown]
     lacking = jnp.asarray([i < 0 for i in known])[None]
     pick = np.array(known)
     return tuple(jnp.where(lacking, jnp.nan, x[:, pick]) for x in (within, between))

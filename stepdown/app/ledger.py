@@ -7,7 +7,7 @@ which the level changed was held at no level, so it is left out and counted. Ove
 same scores say whether bands cover what they claim, and what models give away.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -64,41 +64,22 @@ def keep_book(engine: Engine, past: Past) -> Book:
 
 def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
     """Two whole hours after the other, from the start on; an hour with a gap is left out."""
-    found: list[tuple] = []
-    for first in range(0, len(stay.level) - 2 * steps + 1, steps):
-        two = slice(first, first + 2 * steps)
-        signals, level = stay.signals[two], stay.level[two]
-        if not np.isfinite(signals[:, list(used)]).all() or (level < LOWEST).any():
-            continue
-        before, coming = (int(np.floor(x.mean() + 0.5)) for x in np.split(level, 2))
-        rows = np.split(signals.astype(np.float32), 2)
-        states = [
-            np.concatenate([row, np.full((steps, 1), p, np.float32)], axis=1)
-            for row, p in zip(rows, (before, coming), strict=True)
-        ]
-        changed = bool((level[steps:] != level[steps]).any())
-        end = (first + 2 * steps - 1) * stay.minutes
-        found.append((states[0], coming, states[1], float(end), changed))
-    return _stack(found, steps)
-
-
-def _stack(found: list[tuple], steps: int) -> Past:
-    states, levels, later, ends, changed = zip(*found, strict=True) if found else ((),) * 5
-    shape = (-1, steps, len(NAMES) + 1)
+    whole = len(stay.level) // steps
+    signals = stay.signals[: whole * steps].reshape(whole, steps, len(stay.columns))
+    level = stay.level[: whole * steps].reshape(whole, steps)
+    measured = np.isfinite(signals[..., list(used)]).all((1, 2))
+    good = np.logical_and(measured, (level >= LOWEST).all(1))
+    before = np.flatnonzero(good[:-1] & good[1:])
+    coming, held = before + 1, np.floor(level.mean(1) + 0.5)
+    in_force = np.broadcast_to(held[:, None, None], (whole, steps, 1))
+    states = np.concatenate([signals, in_force], axis=-1, dtype=np.float32)
     return Past(
-        state=np.array(states, np.float32).reshape(shape),
-        level=np.array(levels, np.int32),
-        later=np.array(later, np.float32).reshape(shape),
-        end=np.array(ends, float),
-        changed=np.array(changed, bool),
+        state=states[before],
+        level=held[coming].astype(np.int32),
+        later=states[coming],
+        end=((coming + 1) * steps - 1) * stay.minutes,
+        changed=(level[coming] != level[coming, :1]).any(1),
     )
-
-
-def join(parts: Sequence[Past], steps: int) -> Past:
-    """Hours of several recordings."""
-    if not parts:
-        return _stack([], steps)
-    return jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
 
 
 def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored:
@@ -201,11 +182,11 @@ def coverage_curve(scored: Scored) -> list[dict[str, float]]:
 
 
 def measure_coverage(
-    engine: Engine, stays: Iterable[Stay], fitted_on: Iterable[Stay] = ()
+    engine: Engine, stays: Iterable[Stay], fitted_on: Iterable[Stay]
 ) -> dict[str, Any]:
     """Coverage of MAP an hour ahead: overall, by level, and where the level changed.
 
-    With the patients that the models were fitted on, also how far membership shows.
+    Beside the patients that the models were fitted on, also how far membership shows.
     """
     shown = keep_book(engine, _sample(engine, stays))
     level, before = shown.past.level, shown.past.state[:, -1, LEVEL]
@@ -223,7 +204,8 @@ def measure_coverage(
 def _sample(engine: Engine, stays: Iterable[Stay]) -> Past:
     """Hours through which the level was held, evenly spread over the patients."""
     steps = engine.twin.steps
-    every = join([past_hours(stay, steps, engine.used) for stay in stays], steps)
+    parts = [past_hours(stay, steps, engine.used) for stay in stays]
+    every = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
     held = np.flatnonzero(~every.changed)
     rows = held[np.unique(np.linspace(0, len(held) - 1, HOURS).astype(int))] if len(held) else held
     return jax.tree.map(lambda x: x[rows], every)

@@ -19,7 +19,7 @@ import numpy as np
 
 from stepdown import __version__
 from stepdown.app.engine import DRAWS, Engine, make_support
-from stepdown.app.gates import UNKNOWN
+from stepdown.app.gates import HELD, UNKNOWN
 from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
 from stepdown.app.pumps import PUMPS, pump_of_table
 from stepdown.app.request import Channel, Request, parse_time
@@ -36,7 +36,7 @@ from stepdown.records.fitted_on import (
     read_profile,
     require_same_split,
 )
-from stepdown.signals import HORIZON, LEVELS, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS, SPEED, STEPS
+from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED, SAMPLE_MINUTES, STEPS
 from stepdown.twin.twins import load_twin
 
 TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
@@ -50,10 +50,11 @@ class Stay:
     """One recorded patient on a regular grid."""
 
     patient: str  # pseudonym
-    signals: np.ndarray  # (samples, 12), NaN where nothing was measured
+    signals: np.ndarray  # (samples, columns), NaN where nothing was measured
     level: np.ndarray  # (samples,), UNKNOWN in a gap
     minutes: float  # between samples
     pump: str
+    columns: tuple[str, ...]  # of signals.KNOWN
 
     @property
     def last(self) -> float:
@@ -90,9 +91,19 @@ def load_run(
             f"{parts.test.minutes:g} min. Fit it on hours."
         )
     scaler = guardian.density.pairs.scaler
+    policy, known = _read_policy(run, twin.steps)
+    for kind, columns in (
+        ("twin", twin.scaler.columns),
+        ("guardian", scaler.columns),
+        ("policy", known.columns if known else parts.test.columns),
+    ):
+        if columns != parts.test.columns:
+            raise ArtifactError(
+                f"{run / kind}: expected a {kind} of the columns of the cohort, "
+                f"{', '.join(parts.test.columns)}, got {', '.join(columns)}. Fit it on this cohort."
+            )
     train, select = make_transitions(parts.train), make_transitions(parts.select)
     support = make_support(train, select, scaler, parts.train.patient)
-    policy, known = _read_policy(run, twin.steps)
     engine = Engine(
         twin=twin,
         guardian=guardian,
@@ -130,7 +141,7 @@ def _card(run: Path, engine: Engine, parts: Parts) -> dict[str, Any]:
     counted = (parts.train, parts.select, parts.test)
     return {
         **engine.model,
-        "signals": [NAMES[i] for i in engine.used],
+        "signals": engine.names,
         "patients": {part.role: len(part.patient) for part in counted},
         "similar_radius": round(engine.support.radius, 2),
         "draws": engine.draws,
@@ -185,7 +196,9 @@ def read_stays(cohort: Cohort, pump: str) -> dict[str, Stay]:
         signals = np.where(seen[:, None], np.asarray(cohort.signals[row], float), np.nan)
         level = np.where(seen, np.asarray(cohort.level[row]), UNKNOWN)
         end = np.flatnonzero(seen)[-1] + 1
-        stays[patient] = Stay(patient, signals[:end], level[:end], cohort.minutes, pump)
+        stays[patient] = Stay(
+            patient, signals[:end], level[:end], cohort.minutes, pump, cohort.columns
+        )
     return stays
 
 
@@ -227,8 +240,8 @@ def request_at(
         now=to_iso(minute),
         grid_min=stay.minutes,
         channels={
-            signal.name: Channel(signal.ucum, tuple(_value(x) for x in signals[:, i]))
-            for i, signal in enumerate(SIGNALS)
+            name: Channel(KNOWN[name].ucum, tuple(_value(x) for x in signals[:, i]))
+            for i, name in enumerate(stay.columns)
         },
         p_levels=tuple(None if x == UNKNOWN else int(x) for x in level),
         horizon_h=horizon_h,
@@ -274,13 +287,13 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
         "times": [to_iso(m) for m in at],
         "p_levels": [None if x == UNKNOWN else int(x) for x in level],
         "channels": {
-            signal.name: {
-                "label": signal.label,
-                "unit": signal.unit,
-                "ucum": signal.ucum,
-                "values": [rounded(x, signal.unit) for x in signals[:, i]],
+            name: {
+                "label": KNOWN[name].label,
+                "unit": KNOWN[name].unit,
+                "ucum": KNOWN[name].ucum,
+                "values": [rounded(x, KNOWN[name].unit) for x in signals[:, i]],
             }
-            for i, signal in enumerate(SIGNALS)
+            for i, name in enumerate(stay.columns)
         },
         "marks": [],
         "waveform": None,
@@ -313,12 +326,12 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
     past, level = stay.signals[: end + 1], stay.level[: end + 1]
     hour, _ = _window(stay, end, _samples(stay, 1))
     channels = {}
-    for index, signal in enumerate(SIGNALS):
-        values = past[:, index]
+    for index, name in enumerate(stay.columns):
+        signal, values = KNOWN[name], past[:, index]
         known = np.isfinite(values)
         out = known & ((values < signal.hard[0]) | (values > signal.hard[1]))
         odd = known & ~out & ((values < signal.soft[0]) | (values > signal.soft[1]))
-        channels[signal.name] = {
+        channels[name] = {
             "label": signal.label,
             "unit": signal.unit,
             "ucum": signal.ucum,
@@ -329,9 +342,7 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
             "missing_last_hour": round(float(np.isnan(hour[:, index]).mean()), 2),
             "outside_hard": int(out.sum()),
             "outside_soft": int(odd.sum()),
-            "flat_stretches": 0
-            if index == SPEED  # a controller holds it
-            else _flat_stretches(values, stay.minutes, gates),
+            "flat_stretches": 0 if name in HELD else _flat_stretches(values, stay.minutes, gates),
         }
     return {
         "patient": stay.patient,
@@ -369,8 +380,7 @@ def _chip(channels: dict[str, Any], gates: GateConfig) -> str:
 
 def _excluded(channels: dict[str, Any]) -> list[str]:
     found = []
-    for name in NAMES:
-        one = channels[name]
+    for one in channels.values():
         if one["outside_hard"]:
             found.append(f"{one['label']}: {one['outside_hard']} values outside the hard range.")
         if one["flat_stretches"]:

@@ -15,9 +15,9 @@ import numpy as np
 from stepdown.app.gates import UNKNOWN, Bedside
 from stepdown.app.limits import PresetName
 from stepdown.app.pumps import PUMPS, profile_of
-from stepdown.app.units import factor, resolve
+from stepdown.app.units import unit_factor
 from stepdown.patients.pump import level_of_speed
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED, STEPS
+from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, REQUIRED, SPEED, STEPS
 
 LONGEST = 72  # samples of a request
 ALARMS = ("suction", "position")
@@ -39,7 +39,7 @@ class Request:
     pump_profile: str | None
     p_now: int | None
     t_end: str  # time of the last sample, ISO 8601 with a zone
-    channels: Mapping[str, Channel]
+    channels: Mapping[str, Channel]  # by names of the run's columns
     now: str | None = None  # the chosen moment; None: the time of the last sample
     grid_min: float = 10.0
     candidates: tuple[int, ...] = LEVELS
@@ -68,9 +68,6 @@ class Request:
 
 
 def _check_channels(request: Request) -> None:
-    for name in request.channels:
-        if name not in NAMES:
-            raise ValueError(f"channels: expected {', '.join(NAMES)}, got {name[:32]!r}.")
     lengths = {len(channel.values) for channel in request.channels.values()}
     lengths |= {len(request.p_levels)} if request.p_levels is not None else set()
     if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
@@ -90,10 +87,10 @@ def parse_time(text: str, name: str) -> datetime.datetime:
     return moment
 
 
-def request_from_dict(table: Mapping[str, Any]) -> Request:
+def request_from_dict(table: Mapping[str, Any], columns: tuple[str, ...]) -> Request:
     """A request out of JSON that has the right types, such as that of `asdict(request)`.
 
-    Names of channels may be in capitals.
+    Channels are some of these columns, and may be in capitals.
     """
     channels = {
         str(name).lower(): Channel(
@@ -103,6 +100,9 @@ def request_from_dict(table: Mapping[str, Any]) -> Request:
     }
     if len(channels) < len(table["channels"]):
         raise ValueError("channels: expected each name once.")
+    for name in channels:
+        if name not in columns:
+            raise ValueError(f"channels: expected {', '.join(columns)}, got {name[:32]!r}.")
     rest = {name: value for name, value in table.items() if name != "channels"}
     for name in ("candidates", "p_levels", "alarms"):
         if rest.get(name) is not None:
@@ -116,39 +116,39 @@ class Read:
     """A request as arrays; `bed` has no likeness yet."""
 
     bed: Bedside
-    signals: np.ndarray  # (samples, 12), all that came, our units
+    signals: np.ndarray  # (samples, columns), all that came, our units
     levels: np.ndarray  # (samples,), UNKNOWN where not told
-    factors: np.ndarray  # (12,), what the columns were multiplied with
+    factors: np.ndarray  # (columns,), what they were multiplied with
     converted: dict[str, str]  # signal -> declared unit, where that is not ours
     undeclared: tuple[str, ...]  # signals without a unit that fits them
 
 
-def read_request(request: Request, steps: int, table: str, used: Sequence[int]) -> Read:
+def read_request(
+    request: Request, steps: int, table: str, columns: tuple[str, ...], used: Sequence[int]
+) -> Read:
     """Convert units, place the samples on the grid, and read the level off the speed.
 
     `table` is the profile that the models were fitted on; another pump is unknown to them.
-    `used` are the columns that they read; the others are not looked at.
+    `used` are those of the columns that they read; the others are not looked at.
     """
-    length = max([len(one.values) for one in request.channels.values()], default=0)
-    signals = np.full((max(length, steps), len(NAMES)), np.nan)
-    factors, converted, undeclared = np.ones(len(NAMES)), {}, []
-    for index, name in enumerate(NAMES):  # in one order, however they came
+    lengths = [len(one.values) for one in request.channels.values()]
+    signals = np.full((max([*lengths, len(request.p_levels or ()), steps]), len(columns)), np.nan)
+    factors, converted, undeclared = np.ones(len(columns)), {}, []
+    for index, name in enumerate(columns):  # in one order, however they came
         if name not in request.channels:
             continue
         channel = request.channels[name]
-        unit = resolve(name, channel.unit)
-        if unit is None:
+        factor = unit_factor(name, channel.unit)
+        if factor is None:
             undeclared += [name] * (index in {*used, *REQUIRED})
-        else:
-            factors[index] = factor(unit)
-            if factors[index] != 1.0:
-                converted[name] = channel.unit
+        elif factor != 1.0:
+            factors[index], converted[name] = factor, channel.unit
         values = np.array([math.nan if x is None else x for x in channel.values], float)
         with np.errstate(over="ignore"):
             signals[len(signals) - len(values) :, index] = values * factors[index]
     levels = _levels(request, len(signals))
     return Read(
-        bed=_bedside(request, signals[-steps:], levels[-steps:], table, bool(undeclared)),
+        bed=_bedside(request, signals[-steps:], levels[-steps:], table, columns, undeclared),
         signals=signals,
         levels=levels,
         factors=factors,
@@ -168,7 +168,12 @@ def _levels(request: Request, samples: int) -> np.ndarray:
 
 
 def _bedside(
-    request: Request, hour: np.ndarray, levels: np.ndarray, table: str, undeclared: bool
+    request: Request,
+    hour: np.ndarray,
+    levels: np.ndarray,
+    table: str,
+    columns: tuple[str, ...],
+    undeclared: Sequence[str],
 ) -> Bedside:
     steps = len(hour)
     end = parse_time(request.t_end, "t_end")
@@ -190,10 +195,11 @@ def _bedside(
         age=np.asarray(float(age)),
         clock=np.asarray(usable and on_grid),
         alarm=np.asarray(bool(request.alarms)),
-        undeclared=np.asarray(undeclared),
+        undeclared=np.asarray(bool(undeclared)),
         speed_level=level_of_speed(profile_of(table), speed) if known else np.asarray(UNKNOWN),
         likeness=np.asarray(math.nan),
         minutes=float(request.grid_min),
+        columns=columns,
     )
 
 
@@ -204,7 +210,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     the one after it. The level column is the rounded mean of the hour (docs/definitions.md).
     """
     steps = read.bed.signals.shape[-2]
-    state = np.full((steps, len(NAMES) + 1), np.nan, np.float32)
+    state = np.full((steps, len(read.bed.columns) + 1), np.nan, np.float32)
     filled = []
     for index in used:
         column = read.signals[-steps - 1 :, index].copy()
@@ -214,7 +220,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
         for place in empty + len(column) - steps:
             before = column[place - 1] if place > 0 else math.nan
             column[place] = before if np.isfinite(before) else column[min(place + 1, steps)]
-        filled += [NAMES[index]] * bool(len(empty))
+        filled += [read.bed.columns[index]] * bool(len(empty))
         with np.errstate(over="ignore"):
             state[:, index] = column[-steps:]
     told = read.levels[-steps:]

@@ -27,7 +27,7 @@ from stepdown.app.limits import (
 from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
 from stepdown.app.request import Request, request_from_dict
 from stepdown.app.service import Line, Service, now_text
-from stepdown.app.whatif import UNKNOWNS
+from stepdown.app.whatif import unknowns
 from stepdown.signals import HORIZON
 
 JSON = "application/json"
@@ -65,7 +65,7 @@ def whatif_router(service: Service, line: Line) -> APIRouter:
     async def whatif(body: wire.WhatIfBody) -> Response:
         """What would happen under each level, for a moment that the caller describes."""
         try:
-            request = request_from_dict(body.model_dump())
+            request = request_from_dict(body.model_dump(), service.columns)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         return await answer_whatif(service, line, request, None)
@@ -234,7 +234,7 @@ def _model(router: APIRouter, service: Service, line: Line) -> None:
         """The model card: version, digests, patients, settings, scores of the run."""
         if service.loaded is None:
             raise HTTPException(503, service.problem or "The models are being loaded.")
-        return JSONResponse(service.loaded.card | {"unknowns": list(UNKNOWNS)})
+        return JSONResponse(service.loaded.card | {"unknowns": unknowns(service.engine)})
 
     @router.get("/model/calibration", tags=["model"])
     async def calibration() -> JSONResponse:

@@ -32,6 +32,7 @@ from stepdown.app.units import suspect_units
 from stepdown.signals import (
     HORIZON,
     HR,
+    KNOWN,
     LEVELS,
     LOWEST,
     LVEDP,
@@ -92,12 +93,12 @@ def reasons_for(moment: Moment, suggested: int) -> list[str]:
 
 def _gaps(moment: Moment) -> list[str]:
     """What is missing in the hour, if anything."""
-    hour = moment.read.bed.signals
+    hour, columns = moment.read.bed.signals, moment.read.bed.columns
     if not has_gap(hour, moment.engine.used):
         return []
     counts = np.isnan(hour).sum(0)
     found = [
-        f"{_name(i)} ({counts[i]} of {len(hour)} samples)"
+        f"{SHORT.get(i, KNOWN[columns[i]].label)} ({counts[i]} of {len(hour)} samples)"
         for i in sorted({*moment.engine.used, *REQUIRED})
         if counts[i]
     ]
@@ -195,11 +196,11 @@ def _hours(count: int) -> str:
 def state_sentences(read: Read, refused: np.ndarray, engine: Engine) -> list[dict[str, Any]]:
     """The refusals of a state with what exactly is the matter."""
     details = {
-        "R02": lambda: _named(_lacking(read, engine, REQUIRED), "is missing in the hour"),
+        "R02": lambda: _lacking(read, engine, REQUIRED),
         "R04": lambda: _range_detail(read),
         "R05": lambda: _unit_detail(read),
         "R07": lambda: _level_detail(read, engine),
-        "R09": lambda: _named(_lacking(read, engine, engine.used), "is missing in the hour"),
+        "R09": lambda: _lacking(read, engine, engine.used),
     }
     found = []
     for code, held in zip(STATE_CODES, refused, strict=True):
@@ -210,34 +211,32 @@ def state_sentences(read: Read, refused: np.ndarray, engine: Engine) -> list[dic
     return found
 
 
-def _named(columns: Sequence[int], what: str) -> tuple[str | None, str]:
-    if not columns:
-        return None, ""
-    return NAMES[columns[0]], f"{', '.join(SIGNALS[i].label for i in columns)} {what}."
-
-
-def _lacking(read: Read, engine: Engine, columns: Sequence[int]) -> list[int]:
+def _lacking(read: Read, engine: Engine, wanted: Sequence[int]) -> tuple[str | None, str]:
     empty = too_empty(read.bed.signals, engine.gates)
-    return [i for i in columns if empty[i]]
+    names = [engine.columns[i] for i in wanted if empty[i]]
+    if not names:
+        return None, ""
+    return names[0], f"{', '.join(KNOWN[name].label for name in names)} is missing in the hour."
 
 
 def _range_detail(read: Read) -> tuple[str | None, str]:
-    found = np.flatnonzero(outside_hard(read.bed.signals))
+    found = np.flatnonzero(outside_hard(read.bed))
     told = []
     for index in found:
-        signal = SIGNALS[index]
+        signal = KNOWN[read.bed.columns[index]]
         low, high = signal.hard
         told.append(f"{signal.label} lies outside {low:g} to {high:.0f} {signal.unit}")
-    return (NAMES[found[0]], f"{', '.join(told)}.") if told else (None, "")
+    return (read.bed.columns[found[0]], f"{', '.join(told)}.") if told else (None, "")
 
 
 def _unit_detail(read: Read) -> tuple[str | None, str]:
     if read.undeclared:
-        label = SIGNALS[NAMES.index(read.undeclared[0])].label
+        label = KNOWN[read.undeclared[0]].label
         return read.undeclared[0], f"{label} has no unit that fits it."
-    found = np.flatnonzero(suspect_units(read.bed.signals, read.factors))
-    told = [f"{SIGNALS[i].label} does not look like {SIGNALS[i].unit}" for i in found]
-    return (NAMES[found[0]], f"{', '.join(told)}.") if told else (None, "")
+    columns = read.bed.columns
+    found = np.flatnonzero(suspect_units(read.bed.signals, columns, read.factors))
+    told = [f"{KNOWN[columns[i]].label} does not look like {KNOWN[columns[i]].unit}" for i in found]
+    return (columns[found[0]], f"{', '.join(told)}.") if told else (None, "")
 
 
 def _level_detail(read: Read, engine: Engine) -> tuple[str | None, str]:
@@ -325,10 +324,6 @@ def list_levels(levels: Sequence[int]) -> str:
     """Levels in words, such as "P-5, P-6 and P-7"."""
     names = [f"P-{p}" for p in levels]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _name(index: int) -> str:
-    return SHORT.get(index, SIGNALS[index].label)
 
 
 def _said(value: float | np.floating, index: int) -> str:

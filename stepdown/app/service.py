@@ -30,7 +30,7 @@ from stepdown.app.recordings import (
 from stepdown.app.request import Request, request_from_dict
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
-from stepdown.signals import NAMES, REQUIRED
+from stepdown.signals import KNOWN, NAMES, REQUIRED
 
 BANNER = "Research tool, not for patient care"
 Phase = Literal["warming", "ready", "refused"]
@@ -122,11 +122,21 @@ class Service:
         self.phase = "refused"
 
     @property
-    def engine(self) -> Engine:
-        """The engine of a ready service."""
+    def ready(self) -> Loaded:
+        """The models and recordings of a ready service."""
         if self.loaded is None:
             raise RuntimeError("expected a ready service, got one without models.")
-        return self.loaded.engine
+        return self.loaded
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of a ready service."""
+        return self.ready.engine
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Signals that can be asked with: those of the recordings, any until they are read."""
+        return next((stay.columns for stay in self.stays.values()), tuple(KNOWN))
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────
 
@@ -188,7 +198,7 @@ class Service:
     def replay(self, entry: Entry) -> tuple[bytes, bool]:
         """Compute an entry again; the bytes, and whether they are those of back then."""
         body = entry.content()
-        request = request_from_dict(body["request"])
+        request = request_from_dict(body["request"], self.columns)
         known = self.loaded.engine.model["sha256"] if self.loaded else None
         if body["service"] is None and body["model"] != known:
             raise ValueError(
@@ -296,8 +306,8 @@ class Service:
 
     def calibration(self) -> dict[str, Any]:
         """How the forecasts of test patients came out, and what the models give away."""
-        fitted_on = self.loaded.fitted_on.values() if self.loaded else ()
-        return measure_coverage(self.engine, self.stays.values(), fitted_on)
+        loaded = self.ready
+        return measure_coverage(loaded.engine, loaded.stays.values(), loaded.fitted_on.values())
 
 
 class BusyError(RuntimeError):

@@ -7,40 +7,21 @@ without a unit is refused, and so is one whose values fit another known unit and
 import numpy as np
 from jaxtyping import Bool, Float
 
-from stepdown.records.mapping import BY_SIZE, QUANTITIES, TYPICAL, UNITS
-from stepdown.signals import DBP, NAMES, PULSATILITY, SBP, SIGNALS
+from stepdown.records.mapping import BY_SIZE, QUANTITIES, TYPICAL, UNITS, units_of
+from stepdown.signals import DBP, KNOWN, PULSATILITY, SBP
 
-_UCUM = {
-    "mm[Hg]": "mmHg",
-    "cm[H2O]": "cmH2O",
-    "mm[Hg]/mL": "mmHg/mL",
-    "1000/min": "krpm",
-    "10*3/min": "krpm",
-}
-_DIGITS = {"L/min": 2, "mmHg/mL": 2}  # of other units one
+_UCUM = {"cm[H2O]": "cmH2O", "1000/min": "krpm", "10*3/min": "krpm"}  # beside our own units
+_DIGITS = {"L/min": 2, "mmHg/mL": 2, "µg/kg/min": 3}  # of other units one
 _FAR = np.log(2.0)  # units that differ by less explain nothing
 _SAME = np.log(1.5)  # pulsatility is systolic less diastolic pressure within this factor
 
 
-def resolve(signal: str, unit: str | None) -> str | None:
-    """The known name of a unit of this signal, or None where it is unknown or measures another."""
-    if unit is None:
-        return None
-    name = _UCUM.get(unit, unit)
-    if name == "/min" and QUANTITIES[signal] == "speed":
-        name = "rpm"
-    known = UNITS.get(name)
-    return name if known and known[0] == QUANTITIES[signal] else None
-
-
-def factor(unit: str) -> float:
-    """What a value in a known unit is multiplied with to be in ours."""
-    return UNITS[unit][1]
-
-
-def unit_names(signal: str) -> tuple[str, ...]:
-    """The known units of a signal."""
-    return tuple(name for name, (what, _) in UNITS.items() if what == QUANTITIES[signal])
+def unit_factor(signal: str, unit: str | None) -> float | None:
+    """What a value in this unit is multiplied with to be in ours; None if it is no unit of it."""
+    if unit in (KNOWN[signal].unit, KNOWN[signal].ucum):
+        return 1.0
+    measured, factor = UNITS.get(_UCUM.get(unit or "", unit or ""), (None, None))
+    return factor if measured == QUANTITIES.get(signal) else None
 
 
 def rounded(value: float | np.floating, unit: str) -> float | None:
@@ -49,24 +30,25 @@ def rounded(value: float | np.floating, unit: str) -> float | None:
 
 
 def suspect_units(
-    signals: Float[np.ndarray, "*n steps 12"], declared: Float[np.ndarray, " 12"] | None = None
-) -> Bool[np.ndarray, "*n 12"]:
+    signals: Float[np.ndarray, "*n steps signals"],
+    columns: tuple[str, ...],
+    declared: Float[np.ndarray, " signals"] | None = None,
+) -> Bool[np.ndarray, "*n signals"]:
     """Columns that no patient has in the declared unit, and usual ones in another known unit.
 
     `signals` are in our units already; `declared` are the factors they were converted with.
     """
-    factors = np.ones(len(SIGNALS)) if declared is None else declared
+    factors = np.ones(len(columns)) if declared is None else declared
     middle = _median(signals)
     doubt = np.zeros(middle.shape, bool)
-    for name in BY_SIZE:
-        if name not in NAMES:
+    for index, name in enumerate(columns):
+        if name not in BY_SIZE:
             continue
-        index = NAMES.index(name)
         low, high = TYPICAL[name]
         value = middle[..., index]
         inside = (value >= low) & (value <= high)
-        for unit in unit_names(name):
-            ratio = factor(unit) / factors[index]
+        for unit in units_of(name):
+            ratio = UNITS[unit][1] / factors[index]
             if abs(np.log(ratio)) > _FAR:
                 with np.errstate(over="ignore"):
                     other = value * ratio
@@ -80,7 +62,7 @@ def _odd_pulse(middle: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):  # what is no number raises no doubt
         difference = middle[..., SBP] - middle[..., DBP]
         share = np.log(middle[..., PULSATILITY] / difference)
-        off = np.abs(np.abs(share) - np.log(factor("kPa")))
+        off = np.abs(np.abs(share) - np.log(UNITS["kPa"][1]))
     return np.asarray(np.isfinite(share) & (difference > 0) & (off < _SAME))
 
 

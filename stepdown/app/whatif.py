@@ -22,6 +22,7 @@ from stepdown.app.engine import (
     distances,
     look,
     nearest_patients,
+    shown_columns,
 )
 from stepdown.app.gates import (
     GATES,
@@ -58,7 +59,7 @@ from stepdown.app.sentences import (
     verdict,
 )
 from stepdown.app.units import rounded
-from stepdown.signals import HORIZON, HR, LEVELS, LOWEST, LVEDP, MAP, NAMES, PULSATILITY, SIGNALS
+from stepdown.signals import HORIZON, HR, KNOWN, LEVELS, LOWEST, LVEDP, MAP, PULSATILITY
 
 UNKNOWNS = (
     "vasopressors",
@@ -79,7 +80,7 @@ def what_if(
 ) -> dict[str, Any]:
     """Answer one request; `preset` are the limits of the server, `skill` the patient's ledger."""
     limits = effective_limits(engine.site, preset, request.limits)
-    read = read_request(request, engine.twin.steps, engine.table, engine.used)
+    read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
     refused = state_refusals(read.bed, engine.used, engine.gates, read.factors)
     found = model_state(read, engine.used)
     filled: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ def what_if(
             "quality": quality_notes(read, filled, engine.used),
         }
         | body
-        | {"skill": skill, "unknowns": list(UNKNOWNS), "model": engine.model}
+        | {"skill": skill, "unknowns": unknowns(engine), "model": engine.model}
     )
 
 
@@ -128,6 +129,11 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
         | _silence(request, request.p_now or 0, [code], DEFAULT_GATES)
         | {"skill": None, "unknowns": list(UNKNOWNS), "model": None}
     )
+
+
+def unknowns(engine: Engine) -> list[str]:
+    """What the models do not know about a patient."""
+    return [name for name in UNKNOWNS if name not in engine.names]
 
 
 def to_bytes(answer: dict[str, Any]) -> bytes:
@@ -207,10 +213,10 @@ def _pump(request: Request) -> dict[str, Any]:
 def now_table(read: Read, limits: Limits) -> dict[str, Any]:
     """The newest sample of every signal that came, and its lowest in the hour; None is missing."""
     hour, bounds, table = read.bed.signals, limits.bounds(), {}
-    for index, signal in enumerate(SIGNALS):
-        column = hour[:, index]
+    for index, name in enumerate(read.bed.columns):
+        signal, column = KNOWN[name], hour[:, index]
         known = column[np.isfinite(column)]
-        table[signal.name] = {
+        table[name] = {
             "value": rounded(column[-1], signal.unit),
             "unit": signal.unit,
             "ucum": signal.ucum,
@@ -218,7 +224,7 @@ def now_table(read: Read, limits: Limits) -> dict[str, Any]:
             "highest": rounded(known.max(), signal.unit) if len(known) else None,
             "trend": _trend(column, signal.unit),
             "inside": _inside(column, *bounds[index]) if index in bounds else None,
-            "converted": read.converted.get(signal.name),
+            "converted": read.converted.get(name),
         }
     return table
 
@@ -242,12 +248,12 @@ def _trend(column: np.ndarray, unit: str) -> float | None:
 
 def quality_notes(read: Read, filled: Sequence[str], used: Sequence[int]) -> dict[str, Any]:
     """What was converted, carried over for the models, missing, or not looked at."""
-    missing = np.isnan(read.bed.signals).mean(0)
+    missing, columns = np.isnan(read.bed.signals).mean(0), read.bed.columns
     return {
         "converted": read.converted,
         "carried_over": list(filled),
-        "missing": {NAMES[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
-        "not_used": [name for i, name in enumerate(NAMES) if i not in used],
+        "missing": {columns[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
+        "not_used": [name for i, name in enumerate(columns) if i not in used],
         "age_min": None if np.isnan(read.bed.age) else round(float(read.bed.age), 1),
     }
 
@@ -317,10 +323,11 @@ def _numbers(moment: Moment, p: int) -> dict[str, Any]:
 def _curves(moment: Moment, p: int) -> tuple[dict[str, Any], dict[str, float | None]]:
     samples = moment.request.horizon_h * moment.engine.twin.steps
     quantiles, carried = {}, {}
-    for column, index in enumerate(SHOWN):
+    for column, index in enumerate(shown_columns(moment.engine.twin)):
         if index not in moment.engine.twin.scaler.present or (index == LVEDP and p < LV_FROM):
             continue
-        name, unit = NAMES[index], SIGNALS[index].unit
+        name = moment.engine.columns[index]
+        unit = KNOWN[name].unit
         curves = moment.outlook.quantiles[p - LOWEST, :, :samples, column]
         quantiles[name] = {
             f"q{100 * q:02.0f}": [rounded(x, unit) for x in curve]

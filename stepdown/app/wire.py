@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stepdown.app.limits import PresetName
 from stepdown.app.request import LONGEST
-from stepdown.signals import HIGHEST, HORIZON, LEVELS, LOWEST, NAMES
+from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVELS, LOWEST
 
 Value = Annotated[float, Field(allow_inf_nan=False)]
 PATIENT = r"^[A-Za-z0-9._-]{1,64}$"
@@ -51,7 +51,7 @@ class WhatIfBody(BaseModel):
     now: Annotated[str, Field(max_length=40)] | None = None
     grid_min: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 10.0
     channels: Annotated[
-        dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=len(NAMES))
+        dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=len(KNOWN))
     ]
     candidates: Annotated[
         list[Annotated[int, Field(ge=LOWEST, le=HIGHEST)]],

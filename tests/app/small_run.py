@@ -88,10 +88,10 @@ def _last(member: Member) -> tuple[Any, Any]:
     return layer.weight, layer.bias
 
 
-def add_policy(run: Path) -> None:
-    """An unlearned policy, saved as a learned one is."""
+def add_policy(run: Path, scaler: Scaler | None = None) -> None:
+    """An unlearned policy, saved as a learned one is; by default of the run's own scale."""
     parts = read_parts(run / "cohort")
-    policy = make_policy(fit_scaler(make_transitions(parts.train)))
+    policy = make_policy(scaler or fit_scaler(make_transitions(parts.train)))
     save_fitted(
         run / "policy",
         lambda path: save_policy(path, policy, "bc"),

@@ -18,9 +18,9 @@ from stepdown.app.limits import (
 )
 from stepdown.app.request import parse_time
 from stepdown.app.sentences import count_words
-from stepdown.app.units import factor, resolve, suspect_units, unit_names
+from stepdown.app.units import suspect_units, unit_factor
 from stepdown.app.whatif import uncertainty_of, what_if
-from stepdown.records.mapping import can_be_told
+from stepdown.records.mapping import UNITS, can_be_told, units_of
 from stepdown.signals import LEVELS, NAMES
 from tests.app.bedsides import MIDDLE, SD
 
@@ -103,14 +103,21 @@ def test_declared_units_are_converted_exactly():
         ("speed", "10*3/min"): 1000.0,
         ("flow", "mL/min"): 0.001,
         ("hr", "/min"): 1.0,
+        ("lactate", "mmol/L"): 1.0,
+        ("norepinephrine", "ug/kg/min"): 1.0,
     }
     for (signal, unit), wanted in known.items():
-        name = resolve(signal, unit)
-        assert name is not None
-        assert factor(name) == pytest.approx(wanted, rel=1e-9)
-    wrong = (("map", "mA"), ("hr", "rpm"), ("flow", "/min"), ("map", None), ("map", ""))
+        assert unit_factor(signal, unit) == pytest.approx(wanted, rel=1e-9)
+    wrong = (
+        ("map", "mA"),
+        ("hr", "rpm"),
+        ("flow", "/min"),
+        ("map", None),
+        ("map", ""),
+        ("lactate", "kPa"),
+    )
     for signal, unit in wrong:
-        assert resolve(signal, unit) is None
+        assert unit_factor(signal, unit) is None
 
 
 def test_undeclared_units_are_suspected_in_ten_thousand_hours():
@@ -123,16 +130,17 @@ def test_undeclared_units_are_suspected_in_ten_thousand_hours():
     )
     hours[..., 8] = np.minimum(hours[..., 8], hours[..., 7] - 5.0)
     hours[..., 9] = hours[..., 7] - hours[..., 8]  # pulsatility is their difference
-    assert not suspect_units(hours).any()
+    assert not suspect_units(hours, NAMES).any()
     for index, signal in enumerate(NAMES):
-        for unit in unit_names(signal):
-            if not can_be_told(signal, unit, unit_names(signal)[0]) or unit == "cmH2O":
+        for unit in units_of(signal):
+            if not can_be_told(signal, unit, units_of(signal)[0]) or unit == "cmH2O":
                 continue
-            if factor(unit) == 1.0:
+            factor = UNITS[unit][1]
+            if factor == 1.0:
                 continue
             wrong = hours.copy()
-            wrong[..., index] /= factor(unit)
-            assert suspect_units(wrong)[:, index].all(), (signal, unit)
+            wrong[..., index] /= factor
+            assert suspect_units(wrong, NAMES)[:, index].all(), (signal, unit)
 
 
 def test_candidates_are_refused_by_strangeness_support_and_disagreement():

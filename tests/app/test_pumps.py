@@ -24,10 +24,11 @@ def test_every_profile_belongs_to_a_pump_type_with_all_its_levels():
 ADDED = """
 from stepdown.app.pumps import PUMPS, pump_of_table
 from stepdown.app.request import Channel, Request, read_request
+from stepdown.signals import NAMES
 name = pump_of_table("added")
 channels = {"speed": Channel("rpm", (41_000.0,) * 6)}
 request = Request(name, 5, "2000-01-02T14:20:00+00:00", channels)
-bed = read_request(request, 6, "added", (1,)).bed
+bed = read_request(request, 6, "added", NAMES, (1,)).bed
 print(name, PUMPS[name].label, bed.highest, bed.speed_level)
 """
 
