@@ -105,15 +105,15 @@ class Audit:
             ).fetchall()
         return [Entry(*row) for row in rows]
 
-    def of_kind(self, kind: Kind, about: int) -> list[Entry]:
-        """Entries of a kind whose body says `about` this entry, oldest first."""
+    def last(self, kind: Kind, about: int | None = None) -> Entry | None:
+        """The newest entry of a kind, or of those whose body says `about` this entry."""
         with self._lock:
-            rows = self._database.execute(
-                f"SELECT {_COLUMNS} FROM entries "
-                "WHERE kind = ? AND json_extract(body, '$.audit_id') = ? ORDER BY id",
-                (kind, about),
-            ).fetchall()
-        return [Entry(*row) for row in rows]
+            found = self._database.execute(
+                f"SELECT {_COLUMNS} FROM entries WHERE kind = ? "
+                "AND (? IS NULL OR json_extract(body, '$.audit_id') = ?) ORDER BY id DESC LIMIT 1",
+                (kind, about, about),
+            ).fetchone()
+        return Entry(*found) if found else None
 
     def close(self) -> None:
         """Close both files."""

@@ -73,9 +73,11 @@ class Service:
         self.reviews: dict[str, dict[str, Any]] = {}
         self.preset, self.changed = "paper", None
         self._books: dict[str, Book] = {}
+        self._calibration: dict[str, Any] = {}
         self._writing = threading.Lock()
         self._stopped = threading.Event()
-        self._read_limits()
+        if entry := self.audit.last("limits"):  # outlives a restart
+            self._take_limits(entry)
 
     def start(self) -> None:
         """Load and warm up in the background."""
@@ -88,7 +90,8 @@ class Service:
             self.loaded = load_run(config.run, config.draws, self.gates, self.site)
             self.stays = self.loaded.stays
             warm_up(self.loaded.engine)
-            self._warm_ledger()
+            for patient in list(self.stays)[:1]:  # compiles the ledger, too
+                self._book(patient)
         except (ArtifactError, ValueError, OSError) as error:
             self._refuse(str(error))
             return
@@ -140,28 +143,21 @@ class Service:
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────
 
-    def compute(self, request: Request, source: dict[str, Any] | None) -> Computed:
-        """An answer without its number in the audit; `source` is a moment of a recording."""
-        if self.loaded is None:
-            return self.give_up(request, source, "R13")
-        context = self._context(None)
-        return Computed(self._answer(request, source, context), context)
-
-    def give_up(
-        self, request: Request, source: dict[str, Any] | None, code: str = "R14"
+    def compute(
+        self, request: Request, source: dict[str, Any] | None, code: str | None = None
     ) -> Computed:
-        """The answer to a request that could not be computed, or took too long."""
-        context = self._context(code)
-        return Computed(self._answer(request, source, context), context)
+        """An answer without its number in the audit; `source` is a moment of a recording.
 
-    def _context(self, service: str | None) -> dict[str, Any]:
-        """The settings of this moment; with them an answer can be computed again."""
-        return {
+        `code` says why nothing is forecast (R14 took too long). With the settings of this moment,
+        which go into the audit, the same answer can be computed again.
+        """
+        context = {
             "preset": self.preset,
             "site": asdict(self.site),
             "gates": asdict(self.gates),
-            "service": service,
+            "service": code or ("R13" if self.loaded is None else None),
         }
+        return Computed(self._answer(request, source, context), context)
 
     def _answer(
         self, request: Request, source: dict[str, Any] | None, context: dict[str, Any]
@@ -215,11 +211,11 @@ class Service:
         The same words to the same answer are one entry, however often they are sent.
         """
         with self._writing:
-            earlier = self.audit.of_kind("response", body["audit_id"])
+            earlier = self.audit.last("response", body["audit_id"])
             told = {name: body[name] for name in ("answer", "reason", "by")}
-            if earlier and all(earlier[-1].content()[name] == x for name, x in told.items()):
-                return earlier[-1].id, False
-            replaced = {"replaces": earlier[-1].id if earlier else None}
+            if earlier and all(earlier.content()[name] == x for name, x in told.items()):
+                return earlier.id, False
+            replaced = {"replaces": earlier.id if earlier else None}
             entry = self.audit.append("response", body | replaced, now_text())
         return entry.id, True
 
@@ -237,16 +233,6 @@ class Service:
             entry = self.audit.append("limits", changed, now_text())
             self._take_limits(entry)
         return entry.id
-
-    def _read_limits(self) -> None:
-        """The limits of the newest entry about them outlive a restart."""
-        before: int | None = None
-        while entries := self.audit.newest(256, before):
-            for entry in entries:
-                if entry.kind == "limits":
-                    self._take_limits(entry)
-                    return
-            before = entries[-1].id
 
     def _take_limits(self, entry: Entry) -> None:
         told = entry.content()
@@ -300,14 +286,14 @@ class Service:
             self._books[patient] = keep_book(engine, past)
         return self._books[patient]
 
-    def _warm_ledger(self) -> None:
-        for patient in list(self.stays)[:1]:
-            self._book(patient)
-
     def calibration(self) -> dict[str, Any]:
-        """How the forecasts of test patients came out, and what the models give away."""
+        """How the forecasts of test patients came out, and what models give away; computed once."""
         loaded = self.ready
-        return measure_coverage(loaded.engine, loaded.stays.values(), loaded.fitted_on.values())
+        if not self._calibration:
+            self._calibration = measure_coverage(
+                loaded.engine, loaded.stays.values(), loaded.fitted_on.values()
+            )
+        return self._calibration
 
 
 class BusyError(RuntimeError):
