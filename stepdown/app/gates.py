@@ -20,14 +20,30 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits
-from stepdown.app.units import suspect_units
 from stepdown.policies.constraint import REACH, forbidden_levels
-from stepdown.signals import FURTHER, HIGHEST, KNOWN, LEVELS, LOWEST, NAMES, REQUIRED, SPEED, STEPS
+from stepdown.records.mapping import BY_SIZE, TYPICAL, UNITS, units_of
+from stepdown.signals import (
+    DBP,
+    FURTHER,
+    HIGHEST,
+    KNOWN,
+    LEVELS,
+    LOWEST,
+    NAMES,
+    PULSATILITY,
+    REQUIRED,
+    SBP,
+    SPEED,
+    STEPS,
+)
 
 UNKNOWN = -1  # a level that nobody told
 PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
 # A controller holds the speed, an infusion its rate, a laboratory value stands until the next.
 HELD = (NAMES[SPEED], *(signal.name for signal in FURTHER))
+
+_FAR = np.log(2.0)  # units that differ by less explain nothing
+_SAME = np.log(1.5)  # pulsatility is systolic less diastolic pressure within this factor
 
 
 class Bedside(eqx.Module):
@@ -212,6 +228,53 @@ def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
     runs = [same[..., i : i + span, :].all(-2) for i in range(steps - span)]
     rounded = ((values == np.round(values)) | np.isnan(values)).all(-2)
     return np.where(rounded, same.all(-2), np.any(runs, axis=0))
+
+
+def suspect_units(
+    signals: Float[np.ndarray, "*n steps signals"],
+    columns: tuple[str, ...],
+    declared: Float[np.ndarray, " signals"] | None = None,
+) -> Bool[np.ndarray, "*n signals"]:
+    """Columns that no patient has in the declared unit, and usual ones in another known unit.
+
+    `signals` are in our units already; `declared` are the factors they were converted with.
+    """
+    factors = np.ones(len(columns)) if declared is None else declared
+    middle = _median(signals)
+    doubt = np.zeros(middle.shape, bool)
+    for index, name in enumerate(columns):
+        if name not in BY_SIZE:
+            continue
+        low, high = TYPICAL[name]
+        value = middle[..., index]
+        inside = (value >= low) & (value <= high)
+        for unit in units_of(name):
+            ratio = UNITS[unit][1] / factors[index]
+            if abs(np.log(ratio)) > _FAR:
+                with np.errstate(over="ignore"):
+                    other = value * ratio
+                doubt[..., index] |= ~inside & (other >= low) & (other <= high)
+    doubt[..., PULSATILITY] |= _odd_pulse(middle)
+    return doubt
+
+
+def _odd_pulse(middle: np.ndarray) -> np.ndarray:
+    """Pulsatility that is kPa's factor away from the pressures that it is the difference of."""
+    with np.errstate(all="ignore"):  # what is no number raises no doubt
+        difference = middle[..., SBP] - middle[..., DBP]
+        share = np.log(middle[..., PULSATILITY] / difference)
+        off = np.abs(np.abs(share) - np.log(UNITS["kPa"][1]))
+    return np.asarray(np.isfinite(share) & (difference > 0) & (off < _SAME))
+
+
+def _median(signals: np.ndarray) -> np.ndarray:
+    """Of the finite samples, over the hour; NaN where there is none."""
+    finite = np.where(np.isfinite(signals), signals, np.nan)
+    order = np.sort(finite, axis=-2)  # NaN last
+    count = np.isfinite(order).sum(-2, keepdims=True)
+    middle = np.take_along_axis(order, np.maximum(count - 1, 0) // 2, axis=-2)
+    upper = np.take_along_axis(order, np.minimum(count // 2, order.shape[-2] - 1), axis=-2)
+    return np.where(count > 0, middle / 2 + upper / 2, np.nan)[..., 0, :]
 
 
 # ── the words ────────────────────────────────────────────────────────────────────────────────────

@@ -21,9 +21,7 @@ from stepdown import __version__
 from stepdown.app.engine import DRAWS, Engine, make_support
 from stepdown.app.gates import HELD, UNKNOWN
 from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
-from stepdown.app.pumps import PUMPS, pump_of_table
-from stepdown.app.request import Channel, Request, parse_time
-from stepdown.app.units import rounded
+from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.guardians import load_guardian
 from stepdown.handover import Cohort, Policy

@@ -5,23 +5,24 @@ single missing sample forward (docs/definitions.md), and the answer says so.
 """
 
 import datetime
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from stepdown.app.gates import UNKNOWN, Bedside
 from stepdown.app.limits import PresetName
-from stepdown.app.pumps import PUMPS, profile_of
-from stepdown.app.units import unit_factor
-from stepdown.patients.pump import level_of_speed
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, REQUIRED, SPEED, STEPS
+from stepdown.patients.pump import PumpProfile, level_of_speed, load_profile, profile_names
+from stepdown.records.mapping import QUANTITIES, UNITS
+from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVEL, LEVELS, LOWEST, REQUIRED, SPEED, STEPS
 
 LONGEST = 72  # samples of a request
-ALARMS = ("suction", "position")
 _YEARS = range(1990, 2090)  # others are a clock that was never set
+_UCUM = {"cm[H2O]": "cmH2O", "1000/min": "krpm", "10*3/min": "krpm"}  # beside our own units
+_DIGITS = {"L/min": 2, "mmHg/mL": 2, "µg/kg/min": 3}  # of other units one
 
 
 @dataclass(frozen=True)
@@ -49,31 +50,16 @@ class Request:
     limits: PresetName | None = None  # None: those of the server; the most restrictive wins
 
     def __post_init__(self):
-        _check_channels(self)
-        for name, value, known in (
-            ("candidates", self.candidates, LEVELS),
-            ("alarms", self.alarms, ALARMS),
-            ("p_levels", self.p_levels or (), (None, *range(HIGHEST + 1))),
-            ("limits", (self.limits,), (None, *get_args(PresetName))),
-            ("horizon_h", (self.horizon_h,), range(1, HORIZON + 1)),
-        ):
-            if not set(value) <= set(known):
-                words = ", ".join(str(x) for x in known if x is not None)
-                raise ValueError(f"{name}: expected {words}, got something else.")
-        if not self.candidates or not 0 < self.grid_min <= 60:
-            raise ValueError("expected at least one candidate, and grid_min above 0 to 60.")
+        lengths = {len(channel.values) for channel in self.channels.values()}
+        lengths |= {len(self.p_levels)} if self.p_levels is not None else set()
+        if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
+            raise ValueError(
+                f"channels: expected 1 to {LONGEST} samples, as many in each, "
+                f"got {sorted(lengths)}."
+            )
         parse_time(self.t_end, "t_end")
         if self.now is not None:
             parse_time(self.now, "now")
-
-
-def _check_channels(request: Request) -> None:
-    lengths = {len(channel.values) for channel in request.channels.values()}
-    lengths |= {len(request.p_levels)} if request.p_levels is not None else set()
-    if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
-        raise ValueError(
-            f"channels: expected 1 to {LONGEST} samples, as many in each, got {sorted(lengths)}."
-        )
 
 
 def parse_time(text: str, name: str) -> datetime.datetime:
@@ -93,9 +79,7 @@ def request_from_dict(table: Mapping[str, Any], columns: tuple[str, ...]) -> Req
     Channels are some of these columns, and may be in capitals.
     """
     channels = {
-        str(name).lower(): Channel(
-            one.get("unit"), tuple(None if x is None else float(x) for x in one["values"])
-        )
+        name.lower(): Channel(one["unit"], tuple(one["values"]))
         for name, one in table["channels"].items()
     }
     if len(channels) < len(table["channels"]):
@@ -107,7 +91,6 @@ def request_from_dict(table: Mapping[str, Any], columns: tuple[str, ...]) -> Req
     for name in ("candidates", "p_levels", "alarms"):
         if rest.get(name) is not None:
             rest[name] = tuple(rest[name])
-    rest["grid_min"] = float(rest.get("grid_min", 10.0))
     return Request(channels=channels, **rest)
 
 
@@ -229,3 +212,63 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     if not np.isfinite(state[:, [*used, LEVEL]]).all() or state[0, LEVEL] not in LEVELS:
         return None
     return state, tuple(filled)
+
+
+# ── units ─────────────────────────────────────────────────────────────────────────────────────────
+
+# Names follow UCUM; the printed forms (mmHg, rpm) are understood too. Nothing is guessed: a column
+# without a unit is refused, and so is one whose values fit another known unit and not their own.
+
+
+def unit_factor(signal: str, unit: str | None) -> float | None:
+    """What a value in this unit is multiplied with to be in ours; None if it is no unit of it."""
+    if unit in (KNOWN[signal].unit, KNOWN[signal].ucum):
+        return 1.0
+    measured, factor = UNITS.get(_UCUM.get(unit or "", unit or ""), (None, None))
+    return factor if measured == QUANTITIES.get(signal) else None
+
+
+def rounded(value: float | np.floating, unit: str) -> float | None:
+    """A value as it is sent: with the digits of its unit, None where there is none."""
+    return round(float(value), _DIGITS.get(unit, 1)) if np.isfinite(value) else None
+
+
+# ── pumps ─────────────────────────────────────────────────────────────────────────────────────────
+
+# A profile in `patients/profiles` is a pump type of its own name with all levels, unless its table
+# is shared by types that are told apart here.
+
+
+@dataclass(frozen=True)
+class Pump:
+    """A pump type."""
+
+    label: str
+    table: str  # profile of speeds (patients/profiles)
+    highest: int = HIGHEST  # P-level
+
+
+_TYPES = {  # of tables that several pump types share; the one with all levels first
+    "cp-smartassist": Pump("CP SmartAssist", "cp"),
+    "cp-older": Pump("CP (older)", "cp", highest=8),
+}
+_SHARED = {pump.table for pump in _TYPES.values()}
+PUMPS = _TYPES | {name: Pump(name, name) for name in profile_names() if name not in _SHARED}
+
+
+def pump_of_table(table: str) -> str:
+    """The pump type of a recording that names only its table; the one with all its levels."""
+    found = [name for name, pump in PUMPS.items() if pump.table == table]
+    if not found:
+        known = ", ".join(sorted({pump.table for pump in PUMPS.values()}))
+        raise ValueError(
+            f"expected a recording of one of the pumps {known}, got {table!r}. "
+            "Add its profile to patients/profiles."
+        )
+    return found[0]
+
+
+@functools.cache
+def profile_of(table: str) -> PumpProfile:
+    """The table of a pump."""
+    return load_profile(table)

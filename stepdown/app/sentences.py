@@ -23,12 +23,11 @@ from stepdown.app.gates import (
     outside_limits,
     refusal,
     refusal_codes,
+    suspect_units,
     too_empty,
 )
 from stepdown.app.limits import JUDGED, LV_FROM, GateConfig, Limits
-from stepdown.app.pumps import PUMPS
-from stepdown.app.request import Read, Request
-from stepdown.app.units import suspect_units
+from stepdown.app.request import PUMPS, Read, Request
 from stepdown.signals import (
     HORIZON,
     HR,

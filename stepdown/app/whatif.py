@@ -46,8 +46,7 @@ from stepdown.app.limits import (
     Limits,
     effective_limits,
 )
-from stepdown.app.pumps import PUMPS
-from stepdown.app.request import Read, Request, model_state, read_request
+from stepdown.app.request import PUMPS, Read, Request, model_state, read_request, rounded
 from stepdown.app.sentences import (
     Moment,
     candidate_label,
@@ -58,7 +57,6 @@ from stepdown.app.sentences import (
     state_sentences,
     verdict,
 )
-from stepdown.app.units import rounded
 from stepdown.signals import HORIZON, HR, KNOWN, LEVELS, LOWEST, LVEDP, MAP, PULSATILITY
 
 UNKNOWNS = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepdown.app.engine import Outlook, disagreement
-from stepdown.app.gates import candidate_refusals, refusal, refusal_codes
+from stepdown.app.gates import candidate_refusals, refusal, refusal_codes, suspect_units
 from stepdown.app.limits import (
     DEFAULT_GATES,
     GateConfig,
@@ -16,9 +16,8 @@ from stepdown.app.limits import (
     limits_from_dict,
     most_restrictive,
 )
-from stepdown.app.request import parse_time
+from stepdown.app.request import parse_time, unit_factor
 from stepdown.app.sentences import count_words
-from stepdown.app.units import suspect_units, unit_factor
 from stepdown.app.whatif import uncertainty_of, what_if
 from stepdown.records.mapping import UNITS, can_be_told, units_of
 from stepdown.signals import LEVELS, NAMES

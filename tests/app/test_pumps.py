@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import stepdown
-from stepdown.app.pumps import PUMPS, pump_of_table
+from stepdown.app.request import PUMPS, pump_of_table
 from stepdown.patients.pump import profile_names
 
 
@@ -22,8 +22,7 @@ def test_every_profile_belongs_to_a_pump_type_with_all_its_levels():
 
 
 ADDED = """
-from stepdown.app.pumps import PUMPS, pump_of_table
-from stepdown.app.request import Channel, Request, read_request
+from stepdown.app.request import PUMPS, Channel, Request, pump_of_table, read_request
 from stepdown.signals import NAMES
 name = pump_of_table("added")
 channels = {"speed": Channel("rpm", (41_000.0,) * 6)}
