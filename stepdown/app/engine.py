@@ -246,34 +246,33 @@ def count_similar(support: Support, distance: Float[np.ndarray, " n"]) -> Int[np
 
 
 def nearest_patients(
-    support: Support, distance: Float[np.ndarray, " n"], level: int, count: int = NEAREST
-) -> list[dict]:
+    support: Support, distance: Float[np.ndarray, " n"], level: int
+) -> list[dict[str, Any]]:
     """The most similar hour of each of the nearest patients at this level, and what came next."""
     rows = np.flatnonzero((support.level == level) & (distance <= support.radius))
     rows = rows[np.argsort(distance[rows], kind="stable")]
     _, first = np.unique(support.patient[rows], return_index=True)
-    return [_told(support, int(row), float(distance[row])) for row in rows[np.sort(first)[:count]]]
+    return [
+        _told(support, int(row), float(distance[row])) for row in rows[np.sort(first)[:NEAREST]]
+    ]
 
 
-def _told(support: Support, row: int, distance: float) -> dict:
+def _told(support: Support, row: int, distance: float) -> dict[str, Any]:
     pressure, rate, pulse = support.later[row].T
+    coming = {
+        "map_mean": np.nanmean(pressure),
+        "map_lowest": np.nanmin(pressure),
+        "hr_mean": np.nanmean(rate),
+        "pulsatility_lowest": np.nanmin(pulse),
+    }
     return {
         "patient": support.names[support.patient[row]],
         "hour": int(support.hour[row]),
-        "distance": round(float(distance), 2),
+        "distance": round(distance, 2),
         "p_before": int(support.before[row]),
         "p": int(support.level[row]),
-        "next_hour": {
-            "map_mean": _round(np.nanmean(pressure)),
-            "map_lowest": _round(np.nanmin(pressure)),
-            "hr_mean": _round(np.nanmean(rate)),
-            "pulsatility_lowest": _round(np.nanmin(pulse)),
-        },
+        "next_hour": {name: round(float(value), 1) for name, value in coming.items()},
     }
-
-
-def _round(value: np.floating) -> float:
-    return round(float(value), 1)
 
 
 def _points(scaler: Scaler, states: np.ndarray) -> np.ndarray:

@@ -57,11 +57,6 @@ class Book(eqx.Module):
     scored: Scored
 
 
-def keep_book(engine: Engine, past: Past) -> Book:
-    """Score every hour by the engine's twin."""
-    return Book(past, score_hours(engine.twin, past, engine.draws))
-
-
 def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
     """Two whole hours after the other, from the start on; an hour with a gap is left out."""
     whole = len(stay.level) // steps
@@ -82,24 +77,17 @@ def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
     )
 
 
-def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored:
-    """Score the forecast of every row, some rows at a time, by one compiled program."""
-    count = len(hours.level)
-    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(ROWS))
-    parts = []
+def keep_book(engine: Engine, past: Past) -> Book:
+    """Score the forecast of every hour, some hours at a time, by one compiled program."""
+    count = len(past.level)
+    keys = jax.vmap(lambda i: jr.split(jr.fold_in(jr.key(0), i), engine.draws))(jnp.arange(ROWS))
+    parts = [Scored(*(np.zeros((0, len(JUDGED)), np.float32) for _ in range(4)))]
     for first in range(0, count, ROWS):
         rows = np.minimum(np.arange(first, first + ROWS), count - 1)
-        found = _score(
-            twin,
-            jnp.asarray(hours.state[rows]),
-            jnp.asarray(hours.level[rows]),
-            jnp.asarray(hours.later[rows]),
-            jax.vmap(lambda key: jr.split(key, draws))(keys),
-        )
-        parts.append(jax.tree.map(lambda x, n=count - first: np.asarray(x)[:n], found))
-    if not parts:
-        return Scored(*(np.zeros((0, len(JUDGED)), np.float32) for _ in range(4)))
-    return Scored(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        state, level, later = (jnp.asarray(x[rows]) for x in (past.state, past.level, past.later))
+        found = _score(engine.twin, state, level, later, keys)
+        parts.append(Scored(*(np.asarray(x)[: count - first] for x in found)))
+    return Book(past, jax.tree.map(lambda *rows: np.concatenate(rows), *parts))
 
 
 @eqx.filter_jit

@@ -24,8 +24,8 @@ from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.guardians import load_guardian
-from stepdown.handover import Cohort, Policy
-from stepdown.policies.saved import SavedPolicy, load_policy
+from stepdown.handover import Cohort
+from stepdown.policies.saved import load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.fitted_on import (
     Parts,
@@ -34,7 +34,7 @@ from stepdown.records.fitted_on import (
     read_profile,
     require_same_split,
 )
-from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED, SAMPLE_MINUTES, STEPS
+from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED
 from stepdown.twin.twins import load_twin
 
 TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
@@ -83,29 +83,24 @@ def load_run(
         require_same_split(read_note(run / kind, kind), parts, run / kind)
     twin, twin_config = load_twin(run / "twin")
     guardian, saved = load_guardian(run / "guardian")
+    policy, known = load_policy(run / "policy") if "policy" in _kinds(run) else (None, None)
+    scaler = guardian.density.pairs.scaler
     if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
         raise ArtifactError(
             f"{run}: expected a twin of one hour, got {twin.steps} samples of "
             f"{parts.test.minutes:g} min. Fit it on hours."
         )
-    scaler = guardian.density.pairs.scaler
-    policy, known = _read_policy(run, twin.steps)
-    for kind, columns in (
-        ("twin", twin.scaler.columns),
-        ("guardian", scaler.columns),
-        ("policy", known.columns if known else parts.test.columns),
-    ):
-        if columns != parts.test.columns:
-            raise ArtifactError(
-                f"{run / kind}: expected a {kind} of the columns of the cohort, "
-                f"{', '.join(parts.test.columns)}, got {', '.join(columns)}. Fit it on this cohort."
-            )
+    if known and known.steps != twin.steps:
+        raise ArtifactError(
+            f"{run / 'policy'}: expected a policy of {twin.steps} samples, got {known.steps}."
+        )
+    columns = {"twin": twin.scaler.columns, "guardian": scaler.columns}
+    _check_columns(run, parts, columns | ({"policy": known.columns} if known else {}))
     train, select = make_transitions(parts.train), make_transitions(parts.select)
-    support = make_support(train, select, scaler, parts.train.patient)
     engine = Engine(
         twin=twin,
         guardian=guardian,
-        support=support,
+        support=make_support(train, select, scaler, parts.train.patient),
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
@@ -115,37 +110,30 @@ def load_run(
         method=known.method if known else None,
         read_by_policy=known.present if known else (),
     )
-    hours = {"train": len(train.level), "select": len(select.level)}
-    about = {"twin": twin_config.kind.name, "guardian": saved.density, "hours": hours}
-    about["guardian_holds_patient_data"] = saved.contains_patient_data
-    fitted_on = read_stays(parts.train, pump_of_table(engine.table))
-    return Loaded(engine, stays, fitted_on, _card(run, engine, parts) | about)
-
-
-def _read_policy(run: Path, steps: int) -> tuple[Policy | None, SavedPolicy | None]:
-    """The learned policy of a run, if it has one."""
-    if not (run / "policy").is_dir():
-        return None, None
-    policy, known = load_policy(run / "policy")
-    if known.steps != steps:
-        raise ArtifactError(
-            f"{run / 'policy'}: expected a policy of {steps} samples, got {known.steps}."
-        )
-    return policy, known
-
-
-def _card(run: Path, engine: Engine, parts: Parts) -> dict[str, Any]:
-    """What the models are and on whom they were fitted."""
-    counted = (parts.train, parts.select, parts.test)
-    return {
+    card = {
         **engine.model,
         "signals": engine.names,
-        "patients": {part.role: len(part.patient) for part in counted},
+        "patients": {x.role: len(x.patient) for x in (parts.train, parts.select, parts.test)},
         "similar_radius": round(engine.support.radius, 2),
-        "draws": engine.draws,
+        "draws": draws,
         "policy": engine.method,
         "tables": {name: _table(run / "tables" / f"{name}.csv") for name in TABLES},
+        "twin": twin_config.kind.name,
+        "guardian": saved.density,
+        "hours": {"train": len(train.level), "select": len(select.level)},
+        "guardian_holds_patient_data": saved.contains_patient_data,
     }
+    return Loaded(engine, stays, read_stays(parts.train, pump_of_table(engine.table)), card)
+
+
+def _check_columns(run: Path, parts: Parts, columns: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a model that was fitted on other columns than the recordings have."""
+    for kind, found in columns.items():
+        if found != parts.test.columns:
+            raise ArtifactError(
+                f"{run / kind}: expected a {kind} of the columns of the cohort, "
+                f"{', '.join(parts.test.columns)}, got {', '.join(found)}. Fit it on this cohort."
+            )
 
 
 def check_run(run: Path) -> None:
@@ -238,7 +226,9 @@ def request_at(
         now=to_iso(minute),
         grid_min=stay.minutes,
         channels={
-            name: Channel(KNOWN[name].ucum, tuple(_value(x) for x in signals[:, i]))
+            name: Channel(
+                KNOWN[name].ucum, tuple(float(x) if np.isfinite(x) else None for x in signals[:, i])
+            )
             for i, name in enumerate(stay.columns)
         },
         p_levels=tuple(None if x == UNKNOWN else int(x) for x in level),
@@ -254,7 +244,7 @@ def _place(stay: Stay, minute: float) -> int:
 
 
 def _samples(stay: Stay, hours: int) -> int:
-    return hours * STEPS * round(SAMPLE_MINUTES / stay.minutes)
+    return round(60 * hours / stay.minutes)
 
 
 def _window(stay: Stay, end: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -264,10 +254,6 @@ def _window(stay: Stay, end: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     index = np.clip(place, 0, len(stay.level) - 1)
     signals = np.where(inside[:, None], stay.signals[index], np.nan)
     return signals, np.where(inside, stay.level[index], UNKNOWN)
-
-
-def _value(x: float) -> float | None:
-    return float(x) if np.isfinite(x) else None
 
 
 def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:

@@ -33,6 +33,10 @@ JSON = "application/json"
 # ── the shapes ────────────────────────────────────────────────────────────────────────────────────
 
 Value = Annotated[float, Field(allow_inf_nan=False)]
+Level = Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
+AnyLevel = Annotated[int, Field(ge=0, le=HIGHEST)]  # also P-0 and P-1, where a pump stands still
+Time = Annotated[str, Field(max_length=40)]
+Reason = Annotated[str, Field(max_length=20_000)]
 PATIENT = r"^[A-Za-z0-9._-]{1,64}$"
 WHO = r"^[A-Za-z0-9._ -]{0,32}$"
 REASON = 500  # characters that are kept
@@ -67,22 +71,16 @@ class WhatIfBody(BaseModel):
         },
     )
     pump_profile: Annotated[str, Field(max_length=32)] | None = None
-    p_now: Annotated[int, Field(ge=0, le=HIGHEST)] | None = None
-    t_end: Annotated[str, Field(max_length=40)]
-    now: Annotated[str, Field(max_length=40)] | None = None
+    p_now: AnyLevel | None = None
+    t_end: Time
+    now: Time | None = None
     grid_min: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 10.0
     channels: Annotated[
         dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=len(KNOWN))
     ]
-    candidates: Annotated[
-        list[Annotated[int, Field(ge=LOWEST, le=HIGHEST)]],
-        Field(min_length=1, max_length=len(LEVELS)),
-    ] = list(LEVELS)
+    candidates: Annotated[list[Level], Field(min_length=1, max_length=len(LEVELS))] = list(LEVELS)
     horizon_h: Annotated[int, Field(ge=1, le=HORIZON)] = HORIZON
-    p_levels: (
-        Annotated[list[Annotated[int, Field(ge=0, le=HIGHEST)] | None], Field(max_length=LONGEST)]
-        | None
-    ) = None
+    p_levels: Annotated[list[AnyLevel | None], Field(max_length=LONGEST)] | None = None
     alarms: Annotated[list[Literal["suction", "position"]], Field(max_length=2)] = []
     limits: PresetName | None = None
 
@@ -93,7 +91,7 @@ class ResponseBody(BaseModel):
     model_config = _STRICT
     audit_id: Annotated[int, Field(ge=1, le=2**53)]
     answer: Literal["agree", "disagree", "not_now"]
-    reason: Annotated[str, Field(max_length=20_000)] = ""
+    reason: Reason = ""
     by: Annotated[str, Field(pattern=WHO)] = ""
 
 
@@ -102,9 +100,9 @@ class ChoiceBody(BaseModel):
 
     model_config = _STRICT
     patient: Annotated[str, Field(pattern=PATIENT)]
-    at: Annotated[str, Field(max_length=40)] | None = None
-    p: Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
-    reason: Annotated[str, Field(max_length=20_000)] = ""
+    at: Time | None = None
+    p: Level
+    reason: Reason = ""
     by: Annotated[str, Field(pattern=WHO)] = ""
 
 

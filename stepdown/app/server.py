@@ -7,7 +7,7 @@ what was sent. See docs/app.md for the paths in words, /docs for all of them.
 import html
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,33 +75,33 @@ def _handle_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         where = [".".join(str(x)[:32] for x in one["loc"]) for one in error.errors()[:8]]
         words = error.errors()[0]["msg"] if error.errors() else "invalid"
-        return _problem(422, "invalid", f"Expected another body or query: {words[:200]}.", where)
+        sentence = f"Expected another body or query: {words[:200]}."
+        return _problem(422, "invalid", sentence, where=where)
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return _problem(
-            error.status_code, f"http_{error.status_code}", str(error.detail), [], error.headers
-        )
+        status = error.status_code
+        return _problem(status, f"http_{status}", str(error.detail), error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "internal", "Something failed here; the request is not to blame.", [])
+        return _problem(500, "internal", "Something failed here; the request is not to blame.")
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> JSONResponse:
         words = "Too many computations are waiting; try again."
-        return _problem(429, "busy", words, [], {"Retry-After": "1"})
+        return _problem(429, "busy", words, {"Retry-After": "1"})
 
 
 def _problem(
     status: int,
     code: str,
     sentence: str,
-    where: list[str],
     headers: Mapping[str, str] | None = None,
+    where: Sequence[str] = (),
 ) -> JSONResponse:
     """An error as JSON."""
-    body = {"code": code, "sentence": sentence, "where": where}
+    body = {"code": code, "sentence": sentence, "where": list(where)}
     return JSONResponse(body, status, dict(headers or {}))
 
 

@@ -171,7 +171,8 @@ class Service:
             site=limits_from_dict(context["site"]),
             gates=GateConfig(**context["gates"]),
         )
-        return about | what_if(engine, request, context["preset"], self._skill(source))
+        skill = source and skill_so_far(self._book(source["patient"]), source["minute"])
+        return about | what_if(engine, request, context["preset"], skill)
 
     def remember(
         self, request: Request, source: dict[str, Any] | None, computed: Computed
@@ -273,17 +274,11 @@ class Service:
         rows.sort(key=lambda row: ((row["review"] or {"rank": 9})["rank"], row["patient"]))
         return rows
 
-    def _skill(self, source: dict[str, Any] | None) -> dict[str, Any] | None:
-        if source is None or self.loaded is None:
-            return None
-        return skill_so_far(self._book(source["patient"]), source["minute"])
-
     def _book(self, patient: str) -> Book:
         """The ledger of a patient, scored once."""
         if patient not in self._books:
-            engine = self.engine
-            past = past_hours(self.stays[patient], engine.twin.steps, engine.used)
-            self._books[patient] = keep_book(engine, past)
+            past = past_hours(self.stays[patient], self.engine.twin.steps, self.engine.used)
+            self._books[patient] = keep_book(self.engine, past)
         return self._books[patient]
 
     def calibration(self) -> dict[str, Any]:

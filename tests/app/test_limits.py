@@ -1,4 +1,4 @@
-"""Limits, thresholds, codes and units: stricter only, exact where declared, never guessed."""
+"""Limits, thresholds and codes: stricter only, and said as they are."""
 
 import dataclasses
 import datetime
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepdown.app.engine import Outlook, disagreement
-from stepdown.app.gates import candidate_refusals, refusal, refusal_codes, suspect_units
+from stepdown.app.gates import candidate_refusals, refusal, refusal_codes
 from stepdown.app.limits import (
     DEFAULT_GATES,
     GateConfig,
@@ -16,12 +16,10 @@ from stepdown.app.limits import (
     limits_from_dict,
     most_restrictive,
 )
-from stepdown.app.request import parse_time, unit_factor
+from stepdown.app.request import parse_time
 from stepdown.app.sentences import count_words
 from stepdown.app.whatif import uncertainty_of, what_if
-from stepdown.records.mapping import UNITS, can_be_told, units_of
-from stepdown.signals import LEVELS, NAMES
-from tests.app.bedsides import MIDDLE, SD
+from stepdown.signals import LEVELS
 
 
 def test_limits_and_thresholds_can_only_be_made_stricter():
@@ -87,59 +85,6 @@ WRONG = ({"map_low": 50}, {"other": 1}, {"map_low": None}, {"hr_high": "9"})
 def test_looser_and_foreign_limits_are_refused(table):
     with pytest.raises(ValueError, match="expected"):
         limits_from_dict(table)
-
-
-def test_declared_units_are_converted_exactly():
-    """I4, by the definition of each unit."""
-    known = {
-        ("map", "kPa"): 1 / 0.133322387415,
-        ("map", "cm[H2O]"): 98.0665 / 133.322387415,
-        ("map", "mm[Hg]"): 1.0,
-        ("current", "A"): 1000.0,
-        ("tau", "s"): 1000.0,
-        ("speed", "krpm"): 1000.0,
-        ("speed", "/min"): 1.0,
-        ("speed", "10*3/min"): 1000.0,
-        ("flow", "mL/min"): 0.001,
-        ("hr", "/min"): 1.0,
-        ("lactate", "mmol/L"): 1.0,
-        ("norepinephrine", "ug/kg/min"): 1.0,
-    }
-    for (signal, unit), wanted in known.items():
-        assert unit_factor(signal, unit) == pytest.approx(wanted, rel=1e-9)
-    wrong = (
-        ("map", "mA"),
-        ("hr", "rpm"),
-        ("flow", "/min"),
-        ("map", None),
-        ("map", ""),
-        ("lactate", "kPa"),
-    )
-    for signal, unit in wrong:
-        assert unit_factor(signal, unit) is None
-
-
-def test_undeclared_units_are_suspected_in_ten_thousand_hours():
-    """I4: usual hours, one signal written in another unit; the doctor lists what can be told."""
-    draw = np.random.default_rng(0)
-    hours = (
-        MIDDLE
-        + 0.5 * SD * draw.normal(size=(10_000, 1, 12))
-        + 0.02 * SD * draw.normal(size=(10_000, 6, 12))
-    )
-    hours[..., 8] = np.minimum(hours[..., 8], hours[..., 7] - 5.0)
-    hours[..., 9] = hours[..., 7] - hours[..., 8]  # pulsatility is their difference
-    assert not suspect_units(hours, NAMES).any()
-    for index, signal in enumerate(NAMES):
-        for unit in units_of(signal):
-            if not can_be_told(signal, unit, units_of(signal)[0]) or unit == "cmH2O":
-                continue
-            factor = UNITS[unit][1]
-            if factor == 1.0:
-                continue
-            wrong = hours.copy()
-            wrong[..., index] /= factor
-            assert suspect_units(wrong, NAMES)[:, index].all(), (signal, unit)
 
 
 def test_candidates_are_refused_by_strangeness_support_and_disagreement():
