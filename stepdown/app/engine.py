@@ -64,8 +64,8 @@ class Outlook(eqx.Module):
     crossing: Int[Array, "8 judged"]  # draws that leave a limit at any sample
     crossing_any: Int[Array, " 8"]  # ... any of the limits
     p_value: Float[Array, " 8"]  # of the decision, by the guardian
-    within: Float[Array, "8 shown"]  # variance inside the members, first hour; NaN: not known
-    between: Float[Array, "8 shown"]  # variance of the members' centers
+    within: Float[Array, "8 2"]  # variance of MAP and pulsatility in the members; NaN: not known
+    between: Float[Array, "8 2"]  # variance of the members' centers; both over the first hour
     preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
 
 
@@ -84,10 +84,6 @@ class Engine:
     policy: Policy | None = None  # a learned one of the run
     method: str | None = None  # its name
     read_by_policy: tuple[int, ...] = ()  # columns
-
-    def __post_init__(self):
-        if self.draws < FEWEST_DRAWS:
-            raise ValueError(f"draws: expected at least {FEWEST_DRAWS}, got {self.draws}.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -122,7 +118,6 @@ def warm_up(engine: Engine) -> None:
     row = np.append(np.asarray(engine.twin.scaler.mean), LEVELS[0])
     state = np.tile(row.astype(np.float32), (engine.twin.steps, 1))
     look(engine, state, Limits())
-    count_similar(engine.support, distances(engine.support, state))
 
 
 def shown_columns(twin: Twin) -> tuple[int, ...]:
@@ -170,24 +165,22 @@ def look_ahead(
 
 def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     """Variance within and between members over the first hour, in z-scores; NaN if one model."""
-    shown, network = shown_columns(twin), twin.network
-    unknown = jnp.full((len(LEVELS), len(shown)), jnp.nan)
+    network = twin.network
     if not isinstance(network, Calibrated):
+        unknown = jnp.full((len(LEVELS), 2), jnp.nan)
         return unknown, unknown
     scores = twin.scaler.to_scores(state)
+    columns = np.array([twin.scaler.present.index(i) for i in (MAP, PULSATILITY)])
 
     def one(level):
         far, spread = eqx.filter_vmap(lambda x: x.expect(scores, level_score(level)))(
             network.members
         )
         inside = jnp.mean(spread**2, axis=0) * jnp.var(network.errors, axis=0)
-        return jnp.mean(inside, axis=0), jnp.mean(jnp.var(far, axis=0), axis=0)
+        between = jnp.mean(jnp.var(far, axis=0), axis=0)
+        return jnp.mean(inside, axis=0)[columns], between[columns]
 
-    within, between = jax.vmap(one)(levels)
-    known = [twin.scaler.present.index(i) if i in twin.scaler.present else -1 for i in shown]
-    lacking = jnp.asarray([i < 0 for i in known])[None]
-    pick = np.array(known)
-    return tuple(jnp.where(lacking, jnp.nan, x[:, pick]) for x in (within, between))
+    return jax.vmap(one)(levels)
 
 
 def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
@@ -198,9 +191,7 @@ def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
 
 def disagreement(outlook: Outlook) -> np.ndarray:
     """Share of the variance that is between the members, the worst of MAP and pulsatility."""
-    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
-    within = np.asarray(outlook.within)[:, columns]
-    between = np.asarray(outlook.between)[:, columns]
+    within, between = np.asarray(outlook.within), np.asarray(outlook.between)
     return np.max(between / np.maximum(within + between, 1e-12), axis=-1)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from stepdown import __version__
 from stepdown.app.engine import DRAWS, Engine, make_support
 from stepdown.app.gates import HELD, UNKNOWN
-from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
+from stepdown.app.limits import GateConfig, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.guardians import load_guardian
@@ -70,12 +70,7 @@ class Loaded:
     card: dict[str, Any]
 
 
-def load_run(
-    run: Path,
-    draws: int = DRAWS,
-    gates: GateConfig = DEFAULT_GATES,
-    site: Limits | None = None,
-) -> Loaded:
+def load_run(run: Path, draws: int = DRAWS) -> Loaded:
     """Verify every file of a run, then load what an answer needs; damage is an ArtifactError."""
     check_run(run)
     parts, stays = load_recordings(run)
@@ -104,8 +99,6 @@ def load_run(
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
-        gates=gates,
-        site=site or Limits(),
         policy=policy,
         method=known.method if known else None,
         read_by_policy=known.present if known else (),

@@ -253,10 +253,10 @@ class Desk:
 
     def find_entry(self, number: int) -> Entry:
         """An entry of the audit, or 404."""
-        try:
-            return self.service.audit.get(number)
-        except KeyError:
-            raise HTTPException(404, "Expected the number of an entry.") from None
+        found = self.service.audit.get(number)
+        if found is None:
+            raise HTTPException(404, "Expected the number of an entry.")
+        return found
 
     def find_answer(self, number: int) -> Entry:
         """An entry that is an answer, or 409."""
@@ -540,10 +540,6 @@ def _whole(entry: Entry) -> dict[str, Any]:
 
 def _lines(service: Service) -> Iterator[bytes]:
     number = 1
-    while True:
-        try:
-            entry = service.audit.get(number)
-        except KeyError:
-            return
+    while entry := service.audit.get(number):
         yield (json.dumps(_whole(entry)) + "\n").encode()
         number += 1

@@ -85,9 +85,8 @@ class Service:
 
     def load(self) -> None:
         """Load, verify, warm up; a damaged model leaves the recordings to look at (R13)."""
-        config = self.config
         try:
-            self.loaded = load_run(config.run, config.draws, self.gates, self.site)
+            self.loaded = load_run(self.config.run, self.config.draws)
             self.stays = self.loaded.stays
             warm_up(self.loaded.engine)
             for patient in list(self.stays)[:1]:  # compiles the ledger, too

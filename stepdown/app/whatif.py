@@ -15,7 +15,6 @@ import numpy as np
 from stepdown.app import gates, sentences
 from stepdown.app.engine import (
     QUANTILES,
-    SHOWN,
     Engine,
     Outlook,
     count_similar,
@@ -315,9 +314,8 @@ def uncertainty_of(outlook: Outlook, p: int) -> dict[str, Any] | None:
     `patient` is within the members' own spread, `data` between the members. What the sensors add
     is not known to the model.
     """
-    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
-    within = float(np.sum(outlook.within[p - LOWEST, columns]))
-    between = float(np.sum(outlook.between[p - LOWEST, columns]))
+    within = float(np.sum(outlook.within[p - LOWEST]))
+    between = float(np.sum(outlook.between[p - LOWEST]))
     if not np.isfinite(within + between) or within + between <= 0:
         return None
     share = round(between / (within + between), 2)

@@ -98,7 +98,7 @@ def test_candidates_are_refused_by_strangeness_support_and_disagreement():
 
 
 def test_a_twin_of_one_member_cannot_tell_how_models_disagree():
-    unknown = jnp.full((8, 5), jnp.nan)
+    unknown = jnp.full((8, 2), jnp.nan)
     outlook = Outlook(
         quantiles=jnp.zeros((8, 5, 36, 5)),
         carried=jnp.zeros((8, 5)),
