@@ -4,66 +4,28 @@ import dataclasses
 import json
 import shutil
 
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.app.engine import Engine, make_support
 from stepdown.app.ledger import measure_coverage, past_hours
-from stepdown.app.recordings import load_run, quality, read_stays, request_at, trends
+from stepdown.app.recordings import load_run, quality, request_at, trends
 from stepdown.app.request import Channel
 from stepdown.app.whatif import what_if
 from stepdown.artifacts import ArtifactError
-from stepdown.guardian.fit import fit_guardian
-from stepdown.guardian.threshold import RECORDED
-from stepdown.handover import Cohort
-from stepdown.problem.hours import make_transitions
-from stepdown.records.fitted_on import read_parts
 from stepdown.signals import NAMES, columns_with
 from tests.app.bedsides import MIDDLE, calm
-from tests.app.small_run import DRAWS, GUARDIAN, Client, add_policy, beside, make_policy, quick_twin
+from tests.app.small_run import Client, add_policy, beside
 from tests.app.test_gates import codes as gate_codes
 
 
-def with_lactate(cohort: Cohort) -> Cohort:
-    """Lactate that falls with MAP, measured anew every hour."""
-    pressure = np.asarray(cohort.signals)[..., :1]
-    hourly = np.repeat(pressure[:, ::6], 6, axis=1)[:, : pressure.shape[1]]
-    signals = np.concatenate([np.asarray(cohort.signals), 1.0 + np.abs(90.0 - hourly) / 20], -1)
-    return dataclasses.replace(
-        cohort, signals=jnp.asarray(signals, jnp.float32), columns=columns_with(["lactate"])
-    )
+@pytest.fixture(scope="module")
+def engine(further):
+    return further.engine
 
 
 @pytest.fixture(scope="module")
-def parts(run):
-    found = read_parts(run / "cohort")
-    return [with_lactate(part) for part in (found.train, found.select, found.test)]
-
-
-@pytest.fixture(scope="module")
-def engine(parts):
-    train, select = make_transitions(parts[0]), make_transitions(parts[1])
-    twin = quick_twin(train, select)
-    guardian, _ = fit_guardian(train, select, GUARDIAN, RECORDED, key=jr.key(0))
-    support = make_support(train, select, twin.scaler, parts[0].patient)
-    return Engine(
-        twin,
-        guardian,
-        support,
-        table="cp",
-        model={"sha256": "-"},
-        draws=DRAWS,
-        policy=make_policy(twin.scaler),
-        method="bc",
-        read_by_policy=twin.scaler.present,
-    )
-
-
-@pytest.fixture(scope="module")
-def stays(parts):
-    return read_stays(parts[2], "cp-smartassist")
+def stays(further):
+    return further.stays
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +123,7 @@ def test_the_server_takes_what_the_run_records_and_nothing_else(
     plain.close()
     assert refused.status_code == 422
     assert refused.json()["sentence"].endswith("tau, ese, got 'lactate'.")
-    made = beside(service, tmp_path, engine)
-    made.stays = stays
+    made = beside(service, tmp_path, engine, stays)
     client = Client(made)
     told = client.post("/v1/whatif", body).json()
     assert told["candidates"] == answered[1]["candidates"]
