@@ -304,5 +304,7 @@ def test_a_further_column_is_drawn_as_the_api_tells_it(page, further, wider):
     chart = Chart(page, "lactate")
     wanted = [chart.pixel(0, value)[1] for value in candidate["quantiles"]["lactate"]["q50"]]
     assert chart.quantiles()["q50"] == pytest.approx(wanted, abs=TOLERANCE)
+    drawn = page.locator("[data-testid=chart-lactate] path.measured")
+    assert drawn.evaluate("line => getComputedStyle(line).stroke") != "none"
     page.goto(f"{wider.url}/p/{patient}/trends?at=700")
     expect(page.get_by_test_id("trend-lactate")).to_contain_text("mmol/L")
