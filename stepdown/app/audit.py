@@ -68,9 +68,10 @@ class Audit:
         self._database.execute(_TABLE)
         self._anchor = os.open(folder / ANCHOR, os.O_RDWR | os.O_CREAT, 0o600)
         _lock_for_us(self._anchor, folder)
-        self._last = self._newest()
+        newest = self.newest(1)
+        self._last = (newest[0].id, newest[0].digest) if newest else (0, _FIRST)
         known = _read_anchor(folder / ANCHOR)
-        _check_anchor(known, self._last, self._entry(known[0]) if known else None)
+        _check_anchor(known, self._last, self.get(known[0]) if known else None)
         self._write_anchor()
 
     def append(self, kind: Kind, body: Mapping[str, Any], time: str) -> Entry:
@@ -88,32 +89,19 @@ class Audit:
             self._write_anchor()
         return Entry(*row)
 
-    def get(self, number: int) -> Entry:
-        """One entry."""
-        with self._lock:
-            found = self._entry(number)
-        if found is None:
-            raise KeyError(number)
-        return found
+    def get(self, number: int) -> Entry | None:
+        """One entry, if there is one of this number."""
+        return next(iter(self._select("WHERE id = ?", number)), None)
 
     def newest(self, limit: int, before: int | None = None) -> list[Entry]:
         """The newest entries, or those before an entry, newest first."""
-        with self._lock:
-            rows = self._database.execute(
-                f"SELECT {_COLUMNS} FROM entries WHERE id < ? ORDER BY id DESC LIMIT ?",
-                (before or 2**62, limit),
-            ).fetchall()
-        return [Entry(*row) for row in rows]
+        return self._select("WHERE id < ? ORDER BY id DESC LIMIT ?", before or 2**62, limit)
 
-    def of_kind(self, kind: Kind, about: int) -> list[Entry]:
-        """Entries of a kind whose body says `about` this entry, oldest first."""
-        with self._lock:
-            rows = self._database.execute(
-                f"SELECT {_COLUMNS} FROM entries "
-                "WHERE kind = ? AND json_extract(body, '$.audit_id') = ? ORDER BY id",
-                (kind, about),
-            ).fetchall()
-        return [Entry(*row) for row in rows]
+    def last(self, kind: Kind, about: int | None = None) -> Entry | None:
+        """The newest entry of a kind, or of those whose body says `about` this entry."""
+        told = "? IS NULL OR json_extract(body, '$.audit_id') = ?"
+        chosen = f"WHERE kind = ? AND ({told}) ORDER BY id DESC LIMIT 1"
+        return next(iter(self._select(chosen, kind, about, about)), None)
 
     def close(self) -> None:
         """Close both files."""
@@ -121,17 +109,12 @@ class Audit:
             self._database.close()
             os.close(self._anchor)
 
-    def _entry(self, number: int) -> Entry | None:
-        found = self._database.execute(
-            f"SELECT {_COLUMNS} FROM entries WHERE id = ?", (number,)
-        ).fetchone()
-        return Entry(*found) if found else None
-
-    def _newest(self) -> tuple[int, str]:
-        found = self._database.execute(
-            "SELECT id, digest FROM entries ORDER BY id DESC LIMIT 1"
-        ).fetchone()
-        return found or (0, _FIRST)
+    def _select(self, chosen: str, *values: Any) -> list[Entry]:
+        with self._lock:
+            rows = self._database.execute(
+                f"SELECT {_COLUMNS} FROM entries {chosen}", values
+            ).fetchall()
+        return [Entry(*row) for row in rows]
 
     def _write_anchor(self) -> None:
         os.pwrite(self._anchor, _anchor_line(*self._last), 0)

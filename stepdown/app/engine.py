@@ -27,13 +27,13 @@ from stepdown.app.limits import DEFAULT_GATES, JUDGED, GateConfig, Limits
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy, Transitions, require_role
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
+from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, NAMES, PULSATILITY
 from stepdown.twin.calibrated import Calibrated
 from stepdown.twin.fit import Twin, level_score
 from stepdown.twin.rollout import follow_plans
 
 DRAWS, FEWEST_DRAWS = 100, 50  # simulated courses
-SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns that are forecast on the screen
+SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns whose forecast is shown, before further ones
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 SHARE, ENOUGH = 0.95, DEFAULT_GATES.support  # of select decisions that have enough similar hours
 SAMPLED = 1000  # select decisions that set the radius
@@ -64,8 +64,8 @@ class Outlook(eqx.Module):
     crossing: Int[Array, "8 judged"]  # draws that leave a limit at any sample
     crossing_any: Int[Array, " 8"]  # ... any of the limits
     p_value: Float[Array, " 8"]  # of the decision, by the guardian
-    within: Float[Array, "8 shown"]  # variance inside the members, first hour; NaN: not known
-    between: Float[Array, "8 shown"]  # variance of the members' centers
+    within: Float[Array, "8 2"]  # variance of MAP and pulsatility in the members; NaN: not known
+    between: Float[Array, "8 2"]  # variance of the members' centers; both over the first hour
     preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
 
 
@@ -85,15 +85,21 @@ class Engine:
     method: str | None = None  # its name
     read_by_policy: tuple[int, ...] = ()  # columns
 
-    def __post_init__(self):
-        if self.draws < FEWEST_DRAWS:
-            raise ValueError(f"draws: expected at least {FEWEST_DRAWS}, got {self.draws}.")
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Signals of the recordings that the models were fitted on."""
+        return self.twin.scaler.columns
 
     @property
     def used(self) -> tuple[int, ...]:
         """Columns that any of the models reads."""
         read = {*self.twin.scaler.present, *self.guardian.density.pairs.scaler.present}
         return tuple(sorted(read | set(self.read_by_policy)))
+
+    @property
+    def names(self) -> list[str]:
+        """Signals that any of the models reads."""
+        return [self.columns[i] for i in self.used]
 
 
 def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
@@ -112,7 +118,12 @@ def warm_up(engine: Engine) -> None:
     row = np.append(np.asarray(engine.twin.scaler.mean), LEVELS[0])
     state = np.tile(row.astype(np.float32), (engine.twin.steps, 1))
     look(engine, state, Limits())
-    count_similar(engine.support, distances(engine.support, state))
+
+
+def shown_columns(twin: Twin) -> tuple[int, ...]:
+    """Columns whose forecast is shown: the usual ones, then further ones that the twin reads."""
+    names = twin.scaler.columns
+    return (*SHOWN, *(i for i in twin.scaler.present if names[i] not in NAMES))
 
 
 # ── the outlook ───────────────────────────────────────────────────────────────────────────────────
@@ -131,9 +142,9 @@ def look_ahead(
     levels = jnp.asarray(LEVELS)
     plans = jnp.broadcast_to(levels[:, None], (len(LEVELS), HORIZON))
     drawn = follow_plans(twin, state, plans, keys=keys)
-    drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, 13)
-    shown = drawn[..., np.array(SHOWN)]
-    quantiles = jnp.quantile(shown, jnp.asarray(QUANTILES), axis=1)
+    drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, columns)
+    shown = np.array(shown_columns(twin))
+    quantiles = jnp.quantile(drawn[..., shown], jnp.asarray(QUANTILES), axis=1)
     judged = drawn[..., np.array(JUDGED)]
     low, high = bounds[None, None, None, :, 0], bounds[None, None, None, :, 1]
     left = ~((judged > low) & (judged < high)).all(2)  # (8, draws, judged)
@@ -142,7 +153,7 @@ def look_ahead(
     states = jnp.broadcast_to(state[None], (len(LEVELS), *state.shape))
     return Outlook(
         quantiles=jnp.moveaxis(quantiles, 0, 1),
-        carried=carried[:, np.array(SHOWN)],
+        carried=carried[:, shown],
         crossing=left.sum(1),
         crossing_any=left.any(-1).sum(1),
         p_value=guardian.p_values(states, levels),
@@ -154,24 +165,22 @@ def look_ahead(
 
 def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     """Variance within and between members over the first hour, in z-scores; NaN if one model."""
-    unknown = jnp.full((len(LEVELS), len(SHOWN)), jnp.nan)
     network = twin.network
     if not isinstance(network, Calibrated):
+        unknown = jnp.full((len(LEVELS), 2), jnp.nan)
         return unknown, unknown
     scores = twin.scaler.to_scores(state)
+    columns = np.array([twin.scaler.present.index(i) for i in (MAP, PULSATILITY)])
 
     def one(level):
         far, spread = eqx.filter_vmap(lambda x: x.expect(scores, level_score(level)))(
             network.members
         )
         inside = jnp.mean(spread**2, axis=0) * jnp.var(network.errors, axis=0)
-        return jnp.mean(inside, axis=0), jnp.mean(jnp.var(far, axis=0), axis=0)
+        between = jnp.mean(jnp.var(far, axis=0), axis=0)
+        return jnp.mean(inside, axis=0)[columns], between[columns]
 
-    within, between = jax.vmap(one)(levels)
-    known = [twin.scaler.present.index(i) if i in twin.scaler.present else -1 for i in SHOWN]
-    lacking = jnp.asarray([i < 0 for i in known])[None]
-    pick = np.array(known)
-    return tuple(jnp.where(lacking, jnp.nan, x[:, pick]) for x in (within, between))
+    return jax.vmap(one)(levels)
 
 
 def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
@@ -182,9 +191,7 @@ def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
 
 def disagreement(outlook: Outlook) -> np.ndarray:
     """Share of the variance that is between the members, the worst of MAP and pulsatility."""
-    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
-    within = np.asarray(outlook.within)[:, columns]
-    between = np.asarray(outlook.between)[:, columns]
+    within, between = np.asarray(outlook.within), np.asarray(outlook.between)
     return np.max(between / np.maximum(within + between, 1e-12), axis=-1)
 
 
@@ -230,34 +237,33 @@ def count_similar(support: Support, distance: Float[np.ndarray, " n"]) -> Int[np
 
 
 def nearest_patients(
-    support: Support, distance: Float[np.ndarray, " n"], level: int, count: int = NEAREST
-) -> list[dict]:
+    support: Support, distance: Float[np.ndarray, " n"], level: int
+) -> list[dict[str, Any]]:
     """The most similar hour of each of the nearest patients at this level, and what came next."""
     rows = np.flatnonzero((support.level == level) & (distance <= support.radius))
     rows = rows[np.argsort(distance[rows], kind="stable")]
     _, first = np.unique(support.patient[rows], return_index=True)
-    return [_told(support, int(row), float(distance[row])) for row in rows[np.sort(first)[:count]]]
+    return [
+        _told(support, int(row), float(distance[row])) for row in rows[np.sort(first)[:NEAREST]]
+    ]
 
 
-def _told(support: Support, row: int, distance: float) -> dict:
+def _told(support: Support, row: int, distance: float) -> dict[str, Any]:
     pressure, rate, pulse = support.later[row].T
+    coming = {
+        "map_mean": np.nanmean(pressure),
+        "map_lowest": np.nanmin(pressure),
+        "hr_mean": np.nanmean(rate),
+        "pulsatility_lowest": np.nanmin(pulse),
+    }
     return {
         "patient": support.names[support.patient[row]],
         "hour": int(support.hour[row]),
-        "distance": round(float(distance), 2),
+        "distance": round(distance, 2),
         "p_before": int(support.before[row]),
         "p": int(support.level[row]),
-        "next_hour": {
-            "map_mean": _round(np.nanmean(pressure)),
-            "map_lowest": _round(np.nanmin(pressure)),
-            "hr_mean": _round(np.nanmean(rate)),
-            "pulsatility_lowest": _round(np.nanmin(pulse)),
-        },
+        "next_hour": {name: round(float(value), 1) for name, value in coming.items()},
     }
-
-
-def _round(value: np.floating) -> float:
-    return round(float(value), 1)
 
 
 def _points(scaler: Scaler, states: np.ndarray) -> np.ndarray:

@@ -20,19 +20,36 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits
-from stepdown.app.units import suspect_units
 from stepdown.policies.constraint import REACH, forbidden_levels
-from stepdown.signals import HIGHEST, LEVELS, LOWEST, REQUIRED, SIGNALS, SPEED, STEPS
+from stepdown.records.mapping import BY_SIZE, TYPICAL, UNITS, units_of
+from stepdown.signals import (
+    DBP,
+    FURTHER,
+    HIGHEST,
+    KNOWN,
+    LEVELS,
+    LOWEST,
+    NAMES,
+    PULSATILITY,
+    REQUIRED,
+    SBP,
+    SPEED,
+    STEPS,
+)
 
 UNKNOWN = -1  # a level that nobody told
 PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
-_HARD = np.array([signal.hard for signal in SIGNALS])
+# A controller holds the speed, an infusion its rate, a laboratory value stands until the next.
+HELD = (NAMES[SPEED], *(signal.name for signal in FURTHER))
+
+_FAR = np.log(2.0)  # units that differ by less explain nothing
+_SAME = np.log(1.5)  # pulsatility is systolic less diastolic pressure within this factor
 
 
 class Bedside(eqx.Module):
     """The last hour at one bedside or at many, as measured, in our units."""
 
-    signals: Float[np.ndarray, "*n steps 12"]  # NaN where nothing was measured
+    signals: Float[np.ndarray, "*n steps signals"]  # `columns`; NaN where nothing was measured
     level: Int[np.ndarray, "*n"]  # P-level in force, UNKNOWN where nobody told
     highest: Int[np.ndarray, "*n"]  # level of the pump; 0 where the pump is unknown
     age: Float[np.ndarray, "*n"]  # min between the newest sample and now
@@ -42,13 +59,14 @@ class Bedside(eqx.Module):
     speed_level: Int[np.ndarray, "*n"]  # level that the speed belongs to, UNKNOWN if not known
     likeness: Float[np.ndarray, "*n"]  # p-value of the likeliest level; NaN where not computed
     minutes: float = eqx.field(static=True, default=10.0)  # between samples
+    columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
 
 def state_refusals(
     bed: Bedside,
     used: tuple[int, ...],
     config: GateConfig = DEFAULT_GATES,
-    declared: Float[np.ndarray, " 12"] | None = None,
+    declared: Float[np.ndarray, " signals"] | None = None,
 ) -> Bool[np.ndarray, "*n 9"]:
     """Which of R01 to R09 hold; `used` are the columns that the models read.
 
@@ -59,9 +77,9 @@ def state_refusals(
     found = [
         ~(bed.age <= config.oldest),
         empty[..., list(REQUIRED)].any(-1),
-        _flat(bed, columns[columns != SPEED], config).any(-1),
-        outside_hard(bed.signals)[..., columns].any(-1),
-        suspect_units(bed.signals, declared)[..., columns].any(-1) | bed.undeclared,
+        _flat(bed, columns, config).any(-1),
+        outside_hard(bed)[..., columns].any(-1),
+        suspect_units(bed.signals, bed.columns, declared)[..., columns].any(-1) | bed.undeclared,
         ~bed.clock | (bed.age < 0),
         wrong_level(bed),
         bed.alarm,
@@ -151,14 +169,14 @@ def candidate_refusals(
 
 
 def inside_limits(
-    signals: Float[np.ndarray, "*n steps 12"], limits: Limits
+    signals: Float[np.ndarray, "*n steps signals"], limits: Limits
 ) -> Bool[np.ndarray, "*n"]:
     """Whether every sample of MAP, HR and pulsatility was measured and lay inside the limits."""
     return np.asarray(~(outside_limits(signals, limits) | has_gap(signals, JUDGED)))
 
 
 def outside_limits(
-    signals: Float[np.ndarray, "*n steps 12"], limits: Limits
+    signals: Float[np.ndarray, "*n steps signals"], limits: Limits
 ) -> Bool[np.ndarray, "*n"]:
     """Whether any measured sample of MAP, HR or pulsatility lay outside the limits.
 
@@ -172,7 +190,7 @@ def outside_limits(
 
 
 def has_gap(
-    signals: Float[np.ndarray, "*n steps 12"], used: tuple[int, ...]
+    signals: Float[np.ndarray, "*n steps signals"], used: tuple[int, ...]
 ) -> Bool[np.ndarray, "*n"]:
     """Whether any sample of the columns in use is missing."""
     columns = sorted({*used, *REQUIRED})
@@ -186,29 +204,77 @@ def wrong_level(bed: Bedside) -> Bool[np.ndarray, "*n"]:
 
 
 def too_empty(
-    signals: Float[np.ndarray, "*n steps 12"], config: GateConfig
-) -> Bool[np.ndarray, "*n 12"]:
+    signals: Float[np.ndarray, "*n steps signals"], config: GateConfig
+) -> Bool[np.ndarray, "*n signals"]:
     """Columns that lack more of the hour than a forecast can do without."""
     return np.isnan(signals).mean(-2) > config.missing
 
 
-def outside_hard(signals: Float[np.ndarray, "*n steps 12"]) -> Bool[np.ndarray, "*n 12"]:
+def outside_hard(bed: Bedside) -> Bool[np.ndarray, "*n signals"]:
     """Columns with a value that can be no measurement."""
-    return np.any((signals < _HARD[:, 0]) | (signals > _HARD[:, 1]), axis=-2)
+    low, high = np.array([KNOWN[name].hard for name in bed.columns]).T
+    return np.any((bed.signals < low) | (bed.signals > high), axis=-2)
 
 
 def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
     """Columns with the same value for so long; whole numbers repeat by chance, so they get longer.
 
-    Speed is never asked: a controller holds it.
+    What is held by others is never asked.
     """
-    values = bed.signals[..., columns]
+    values = bed.signals[..., [i for i in columns if bed.columns[i] not in HELD]]
     steps = values.shape[-2]
     span = min(int(np.ceil(config.flat / bed.minutes)), steps - 1)  # steps without a change
     same = values[..., 1:, :] == values[..., :-1, :]
     runs = [same[..., i : i + span, :].all(-2) for i in range(steps - span)]
     rounded = ((values == np.round(values)) | np.isnan(values)).all(-2)
     return np.where(rounded, same.all(-2), np.any(runs, axis=0))
+
+
+def suspect_units(
+    signals: Float[np.ndarray, "*n steps signals"],
+    columns: tuple[str, ...],
+    declared: Float[np.ndarray, " signals"] | None = None,
+) -> Bool[np.ndarray, "*n signals"]:
+    """Columns that no patient has in the declared unit, and usual ones in another known unit.
+
+    `signals` are in our units already; `declared` are the factors they were converted with.
+    """
+    factors = np.ones(len(columns)) if declared is None else declared
+    middle = _median(signals)
+    doubt = np.zeros(middle.shape, bool)
+    for index, name in enumerate(columns):
+        if name not in BY_SIZE:
+            continue
+        low, high = TYPICAL[name]
+        value = middle[..., index]
+        inside = (value >= low) & (value <= high)
+        for unit in units_of(name):
+            ratio = UNITS[unit][1] / factors[index]
+            if abs(np.log(ratio)) > _FAR:
+                with np.errstate(over="ignore"):
+                    other = value * ratio
+                doubt[..., index] |= ~inside & (other >= low) & (other <= high)
+    doubt[..., PULSATILITY] |= _odd_pulse(middle)
+    return doubt
+
+
+def _odd_pulse(middle: np.ndarray) -> np.ndarray:
+    """Pulsatility that is kPa's factor away from the pressures that it is the difference of."""
+    with np.errstate(all="ignore"):  # what is no number raises no doubt
+        difference = middle[..., SBP] - middle[..., DBP]
+        share = np.log(middle[..., PULSATILITY] / difference)
+        off = np.abs(np.abs(share) - np.log(UNITS["kPa"][1]))
+    return np.asarray(np.isfinite(share) & (difference > 0) & (off < _SAME))
+
+
+def _median(signals: np.ndarray) -> np.ndarray:
+    """Of the finite samples, over the hour; NaN where there is none."""
+    finite = np.where(np.isfinite(signals), signals, np.nan)
+    order = np.sort(finite, axis=-2)  # NaN last
+    count = np.isfinite(order).sum(-2, keepdims=True)
+    middle = np.take_along_axis(order, np.maximum(count - 1, 0) // 2, axis=-2)
+    upper = np.take_along_axis(order, np.minimum(count // 2, order.shape[-2] - 1), axis=-2)
+    return np.where(count > 0, middle / 2 + upper / 2, np.nan)[..., 0, :]
 
 
 # ── the words ────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ which the level changed was held at no level, so it is left out and counted. Ove
 same scores say whether bands cover what they claim, and what models give away.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -57,68 +57,37 @@ class Book(eqx.Module):
     scored: Scored
 
 
-def keep_book(engine: Engine, past: Past) -> Book:
-    """Score every hour by the engine's twin."""
-    return Book(past, score_hours(engine.twin, past, engine.draws))
-
-
 def past_hours(stay: Stay, steps: int, used: tuple[int, ...]) -> Past:
     """Two whole hours after the other, from the start on; an hour with a gap is left out."""
-    found: list[tuple] = []
-    for first in range(0, len(stay.level) - 2 * steps + 1, steps):
-        two = slice(first, first + 2 * steps)
-        signals, level = stay.signals[two], stay.level[two]
-        if not np.isfinite(signals[:, list(used)]).all() or (level < LOWEST).any():
-            continue
-        before, coming = (int(np.floor(x.mean() + 0.5)) for x in np.split(level, 2))
-        rows = np.split(signals.astype(np.float32), 2)
-        states = [
-            np.concatenate([row, np.full((steps, 1), p, np.float32)], axis=1)
-            for row, p in zip(rows, (before, coming), strict=True)
-        ]
-        changed = bool((level[steps:] != level[steps]).any())
-        end = (first + 2 * steps - 1) * stay.minutes
-        found.append((states[0], coming, states[1], float(end), changed))
-    return _stack(found, steps)
-
-
-def _stack(found: list[tuple], steps: int) -> Past:
-    states, levels, later, ends, changed = zip(*found, strict=True) if found else ((),) * 5
-    shape = (-1, steps, len(NAMES) + 1)
+    whole = len(stay.level) // steps
+    signals = stay.signals[: whole * steps].reshape(whole, steps, len(stay.columns))
+    level = stay.level[: whole * steps].reshape(whole, steps)
+    measured = np.isfinite(signals[..., list(used)]).all((1, 2))
+    good = np.logical_and(measured, (level >= LOWEST).all(1))
+    before = np.flatnonzero(good[:-1] & good[1:])
+    coming, held = before + 1, np.floor(level.mean(1) + 0.5)
+    in_force = np.broadcast_to(held[:, None, None], (whole, steps, 1))
+    states = np.concatenate([signals, in_force], axis=-1, dtype=np.float32)
     return Past(
-        state=np.array(states, np.float32).reshape(shape),
-        level=np.array(levels, np.int32),
-        later=np.array(later, np.float32).reshape(shape),
-        end=np.array(ends, float),
-        changed=np.array(changed, bool),
+        state=states[before],
+        level=held[coming].astype(np.int32),
+        later=states[coming],
+        end=((coming + 1) * steps - 1) * stay.minutes,
+        changed=(level[coming] != level[coming, :1]).any(1),
     )
 
 
-def join(parts: Sequence[Past], steps: int) -> Past:
-    """Hours of several recordings."""
-    if not parts:
-        return _stack([], steps)
-    return jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
-
-
-def score_hours(twin: Twin, hours: Past, draws: int, *, seed: int = 0) -> Scored:
-    """Score the forecast of every row, some rows at a time, by one compiled program."""
-    count = len(hours.level)
-    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(ROWS))
-    parts = []
+def keep_book(engine: Engine, past: Past) -> Book:
+    """Score the forecast of every hour, some hours at a time, by one compiled program."""
+    count = len(past.level)
+    keys = jax.vmap(lambda i: jr.split(jr.fold_in(jr.key(0), i), engine.draws))(jnp.arange(ROWS))
+    parts = [Scored(*(np.zeros((0, len(JUDGED)), np.float32) for _ in range(4)))]
     for first in range(0, count, ROWS):
         rows = np.minimum(np.arange(first, first + ROWS), count - 1)
-        found = _score(
-            twin,
-            jnp.asarray(hours.state[rows]),
-            jnp.asarray(hours.level[rows]),
-            jnp.asarray(hours.later[rows]),
-            jax.vmap(lambda key: jr.split(key, draws))(keys),
-        )
-        parts.append(jax.tree.map(lambda x, n=count - first: np.asarray(x)[:n], found))
-    if not parts:
-        return Scored(*(np.zeros((0, len(JUDGED)), np.float32) for _ in range(4)))
-    return Scored(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        state, level, later = (jnp.asarray(x[rows]) for x in (past.state, past.level, past.later))
+        found = _score(engine.twin, state, level, later, keys)
+        parts.append(Scored(*(np.asarray(x)[: count - first] for x in found)))
+    return Book(past, jax.tree.map(lambda *rows: np.concatenate(rows), *parts))
 
 
 @eqx.filter_jit
@@ -201,11 +170,11 @@ def coverage_curve(scored: Scored) -> list[dict[str, float]]:
 
 
 def measure_coverage(
-    engine: Engine, stays: Iterable[Stay], fitted_on: Iterable[Stay] = ()
+    engine: Engine, stays: Iterable[Stay], fitted_on: Iterable[Stay]
 ) -> dict[str, Any]:
     """Coverage of MAP an hour ahead: overall, by level, and where the level changed.
 
-    With the patients that the models were fitted on, also how far membership shows.
+    Beside the patients that the models were fitted on, also how far membership shows.
     """
     shown = keep_book(engine, _sample(engine, stays))
     level, before = shown.past.level, shown.past.state[:, -1, LEVEL]
@@ -223,7 +192,8 @@ def measure_coverage(
 def _sample(engine: Engine, stays: Iterable[Stay]) -> Past:
     """Hours through which the level was held, evenly spread over the patients."""
     steps = engine.twin.steps
-    every = join([past_hours(stay, steps, engine.used) for stay in stays], steps)
+    parts = [past_hours(stay, steps, engine.used) for stay in stays]
+    every = jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
     held = np.flatnonzero(~every.changed)
     rows = held[np.unique(np.linspace(0, len(held) - 1, HOURS).astype(int))] if len(held) else held
     return jax.tree.map(lambda x: x[rows], every)

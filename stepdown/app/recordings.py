@@ -19,15 +19,13 @@ import numpy as np
 
 from stepdown import __version__
 from stepdown.app.engine import DRAWS, Engine, make_support
-from stepdown.app.gates import UNKNOWN
-from stepdown.app.limits import DEFAULT_GATES, GateConfig, Limits, PresetName
-from stepdown.app.pumps import PUMPS, pump_of_table
-from stepdown.app.request import Channel, Request, parse_time
-from stepdown.app.units import rounded
+from stepdown.app.gates import HELD, UNKNOWN
+from stepdown.app.limits import GateConfig, PresetName
+from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
 from stepdown.guardian.guardians import load_guardian
-from stepdown.handover import Cohort, Policy
-from stepdown.policies.saved import SavedPolicy, load_policy
+from stepdown.handover import Cohort
+from stepdown.policies.saved import load_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import (
     Parts,
@@ -36,7 +34,7 @@ from stepdown.records.split import (
     read_profile,
     require_same_split,
 )
-from stepdown.signals import HORIZON, LEVELS, NAMES, REQUIRED, SAMPLE_MINUTES, SIGNALS, SPEED, STEPS
+from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED
 from stepdown.twin.twins import load_twin
 
 TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
@@ -50,10 +48,11 @@ class Stay:
     """One recorded patient on a regular grid."""
 
     patient: str  # pseudonym
-    signals: np.ndarray  # (samples, 12), NaN where nothing was measured
+    signals: np.ndarray  # (samples, columns), NaN where nothing was measured
     level: np.ndarray  # (samples,), UNKNOWN in a gap
     minutes: float  # between samples
     pump: str
+    columns: tuple[str, ...]  # of signals.KNOWN
 
     @property
     def last(self) -> float:
@@ -71,12 +70,7 @@ class Loaded:
     card: dict[str, Any]
 
 
-def load_run(
-    run: Path,
-    draws: int = DRAWS,
-    gates: GateConfig = DEFAULT_GATES,
-    site: Limits | None = None,
-) -> Loaded:
+def load_run(run: Path, draws: int = DRAWS) -> Loaded:
     """Verify every file of a run, then load what an answer needs; damage is an ArtifactError."""
     check_run(run)
     parts, stays = load_recordings(run)
@@ -84,59 +78,55 @@ def load_run(
         require_same_split(read_note(run / kind, kind), parts, run / kind)
     twin, twin_config = load_twin(run / "twin")
     guardian, saved = load_guardian(run / "guardian")
+    policy, known = load_policy(run / "policy") if "policy" in _kinds(run) else (None, None)
+    scaler = guardian.density.pairs.scaler
     if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
         raise ArtifactError(
             f"{run}: expected a twin of one hour, got {twin.steps} samples of "
             f"{parts.test.minutes:g} min. Fit it on hours."
         )
-    scaler = guardian.density.pairs.scaler
+    if known and known.steps != twin.steps:
+        raise ArtifactError(
+            f"{run / 'policy'}: expected a policy of {twin.steps} samples, got {known.steps}."
+        )
+    columns = {"twin": twin.scaler.columns, "guardian": scaler.columns}
+    _check_columns(run, parts, columns | ({"policy": known.columns} if known else {}))
     train, select = make_transitions(parts.train), make_transitions(parts.select)
-    support = make_support(train, select, scaler, parts.train.patient)
-    policy, known = _read_policy(run, twin.steps)
     engine = Engine(
         twin=twin,
         guardian=guardian,
-        support=support,
+        support=make_support(train, select, scaler, parts.train.patient),
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
-        gates=gates,
-        site=site or Limits(),
         policy=policy,
         method=known.method if known else None,
         read_by_policy=known.present if known else (),
     )
-    hours = {"train": len(train.level), "select": len(select.level)}
-    about = {"twin": twin_config.kind.name, "guardian": saved.density, "hours": hours}
-    about["guardian_holds_patient_data"] = saved.contains_patient_data
-    fitted_on = read_stays(parts.train, pump_of_table(engine.table))
-    return Loaded(engine, stays, fitted_on, _card(run, engine, parts) | about)
-
-
-def _read_policy(run: Path, steps: int) -> tuple[Policy | None, SavedPolicy | None]:
-    """The learned policy of a run, if it has one."""
-    if not (run / "policy").is_dir():
-        return None, None
-    policy, known = load_policy(run / "policy")
-    if known.steps != steps:
-        raise ArtifactError(
-            f"{run / 'policy'}: expected a policy of {steps} samples, got {known.steps}."
-        )
-    return policy, known
-
-
-def _card(run: Path, engine: Engine, parts: Parts) -> dict[str, Any]:
-    """What the models are and on whom they were fitted."""
-    counted = (parts.train, parts.select, parts.test)
-    return {
+    card = {
         **engine.model,
-        "signals": [NAMES[i] for i in engine.used],
-        "patients": {part.role: len(part.patient) for part in counted},
+        "signals": engine.names,
+        "patients": {x.role: len(x.patient) for x in (parts.train, parts.select, parts.test)},
         "similar_radius": round(engine.support.radius, 2),
-        "draws": engine.draws,
+        "draws": draws,
         "policy": engine.method,
         "tables": {name: _table(run / "tables" / f"{name}.csv") for name in TABLES},
+        "twin": twin_config.kind.name,
+        "guardian": saved.density,
+        "hours": {"train": len(train.level), "select": len(select.level)},
+        "guardian_holds_patient_data": saved.contains_patient_data,
     }
+    return Loaded(engine, stays, read_stays(parts.train, pump_of_table(engine.table)), card)
+
+
+def _check_columns(run: Path, parts: Parts, columns: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a model that was fitted on other columns than the recordings have."""
+    for kind, found in columns.items():
+        if found != parts.test.columns:
+            raise ArtifactError(
+                f"{run / kind}: expected a {kind} of the columns of the cohort, "
+                f"{', '.join(parts.test.columns)}, got {', '.join(found)}. Fit it on this cohort."
+            )
 
 
 def check_run(run: Path) -> None:
@@ -185,7 +175,9 @@ def read_stays(cohort: Cohort, pump: str) -> dict[str, Stay]:
         signals = np.where(seen[:, None], np.asarray(cohort.signals[row], float), np.nan)
         level = np.where(seen, np.asarray(cohort.level[row]), UNKNOWN)
         end = np.flatnonzero(seen)[-1] + 1
-        stays[patient] = Stay(patient, signals[:end], level[:end], cohort.minutes, pump)
+        stays[patient] = Stay(
+            patient, signals[:end], level[:end], cohort.minutes, pump, cohort.columns
+        )
     return stays
 
 
@@ -227,8 +219,10 @@ def request_at(
         now=to_iso(minute),
         grid_min=stay.minutes,
         channels={
-            signal.name: Channel(signal.ucum, tuple(_value(x) for x in signals[:, i]))
-            for i, signal in enumerate(SIGNALS)
+            name: Channel(
+                KNOWN[name].ucum, tuple(float(x) if np.isfinite(x) else None for x in signals[:, i])
+            )
+            for i, name in enumerate(stay.columns)
         },
         p_levels=tuple(None if x == UNKNOWN else int(x) for x in level),
         horizon_h=horizon_h,
@@ -243,7 +237,7 @@ def _place(stay: Stay, minute: float) -> int:
 
 
 def _samples(stay: Stay, hours: int) -> int:
-    return hours * STEPS * round(SAMPLE_MINUTES / stay.minutes)
+    return round(60 * hours / stay.minutes)
 
 
 def _window(stay: Stay, end: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -253,10 +247,6 @@ def _window(stay: Stay, end: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     index = np.clip(place, 0, len(stay.level) - 1)
     signals = np.where(inside[:, None], stay.signals[index], np.nan)
     return signals, np.where(inside, stay.level[index], UNKNOWN)
-
-
-def _value(x: float) -> float | None:
-    return float(x) if np.isfinite(x) else None
 
 
 def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
@@ -274,13 +264,13 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
         "times": [to_iso(m) for m in at],
         "p_levels": [None if x == UNKNOWN else int(x) for x in level],
         "channels": {
-            signal.name: {
-                "label": signal.label,
-                "unit": signal.unit,
-                "ucum": signal.ucum,
-                "values": [rounded(x, signal.unit) for x in signals[:, i]],
+            name: {
+                "label": KNOWN[name].label,
+                "unit": KNOWN[name].unit,
+                "ucum": KNOWN[name].ucum,
+                "values": [rounded(x, KNOWN[name].unit) for x in signals[:, i]],
             }
-            for i, signal in enumerate(SIGNALS)
+            for i, name in enumerate(stay.columns)
         },
         "marks": [],
         "waveform": None,
@@ -313,12 +303,12 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
     past, level = stay.signals[: end + 1], stay.level[: end + 1]
     hour, _ = _window(stay, end, _samples(stay, 1))
     channels = {}
-    for index, signal in enumerate(SIGNALS):
-        values = past[:, index]
+    for index, name in enumerate(stay.columns):
+        signal, values = KNOWN[name], past[:, index]
         known = np.isfinite(values)
         out = known & ((values < signal.hard[0]) | (values > signal.hard[1]))
         odd = known & ~out & ((values < signal.soft[0]) | (values > signal.soft[1]))
-        channels[signal.name] = {
+        channels[name] = {
             "label": signal.label,
             "unit": signal.unit,
             "ucum": signal.ucum,
@@ -329,9 +319,7 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
             "missing_last_hour": round(float(np.isnan(hour[:, index]).mean()), 2),
             "outside_hard": int(out.sum()),
             "outside_soft": int(odd.sum()),
-            "flat_stretches": 0
-            if index == SPEED  # a controller holds it
-            else _flat_stretches(values, stay.minutes, gates),
+            "flat_stretches": 0 if name in HELD else _flat_stretches(values, stay.minutes, gates),
         }
     return {
         "patient": stay.patient,
@@ -369,8 +357,7 @@ def _chip(channels: dict[str, Any], gates: GateConfig) -> str:
 
 def _excluded(channels: dict[str, Any]) -> list[str]:
     found = []
-    for name in NAMES:
-        one = channels[name]
+    for one in channels.values():
         if one["outside_hard"]:
             found.append(f"{one['label']}: {one['outside_hard']} values outside the hard range.")
         if one["flat_stretches"]:

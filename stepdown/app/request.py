@@ -5,23 +5,24 @@ single missing sample forward (docs/definitions.md), and the answer says so.
 """
 
 import datetime
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from stepdown.app.gates import UNKNOWN, Bedside
 from stepdown.app.limits import PresetName
-from stepdown.app.pumps import PUMPS, profile_of
-from stepdown.app.units import factor, resolve
-from stepdown.patients.pump import level_of_speed
-from stepdown.signals import HIGHEST, HORIZON, LEVEL, LEVELS, LOWEST, NAMES, REQUIRED, SPEED, STEPS
+from stepdown.patients.pump import PumpProfile, level_of_speed, load_profile, profile_names
+from stepdown.records.mapping import QUANTITIES, UNITS
+from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVEL, LEVELS, LOWEST, REQUIRED, SPEED, STEPS
 
 LONGEST = 72  # samples of a request
-ALARMS = ("suction", "position")
 _YEARS = range(1990, 2090)  # others are a clock that was never set
+_UCUM = {"cm[H2O]": "cmH2O", "1000/min": "krpm", "10*3/min": "krpm"}  # beside our own units
+_DIGITS = {"L/min": 2, "mmHg/mL": 2, "µg/kg/min": 3}  # of other units one
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Request:
     pump_profile: str | None
     p_now: int | None
     t_end: str  # time of the last sample, ISO 8601 with a zone
-    channels: Mapping[str, Channel]
+    channels: Mapping[str, Channel]  # by names of the run's columns
     now: str | None = None  # the chosen moment; None: the time of the last sample
     grid_min: float = 10.0
     candidates: tuple[int, ...] = LEVELS
@@ -49,34 +50,16 @@ class Request:
     limits: PresetName | None = None  # None: those of the server; the most restrictive wins
 
     def __post_init__(self):
-        _check_channels(self)
-        for name, value, known in (
-            ("candidates", self.candidates, LEVELS),
-            ("alarms", self.alarms, ALARMS),
-            ("p_levels", self.p_levels or (), (None, *range(HIGHEST + 1))),
-            ("limits", (self.limits,), (None, *get_args(PresetName))),
-            ("horizon_h", (self.horizon_h,), range(1, HORIZON + 1)),
-        ):
-            if not set(value) <= set(known):
-                words = ", ".join(str(x) for x in known if x is not None)
-                raise ValueError(f"{name}: expected {words}, got something else.")
-        if not self.candidates or not 0 < self.grid_min <= 60:
-            raise ValueError("expected at least one candidate, and grid_min above 0 to 60.")
+        lengths = {len(channel.values) for channel in self.channels.values()}
+        lengths |= {len(self.p_levels)} if self.p_levels is not None else set()
+        if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
+            raise ValueError(
+                f"channels: expected 1 to {LONGEST} samples, as many in each, "
+                f"got {sorted(lengths)}."
+            )
         parse_time(self.t_end, "t_end")
         if self.now is not None:
             parse_time(self.now, "now")
-
-
-def _check_channels(request: Request) -> None:
-    for name in request.channels:
-        if name not in NAMES:
-            raise ValueError(f"channels: expected {', '.join(NAMES)}, got {name[:32]!r}.")
-    lengths = {len(channel.values) for channel in request.channels.values()}
-    lengths |= {len(request.p_levels)} if request.p_levels is not None else set()
-    if len(lengths) > 1 or not all(1 <= n <= LONGEST for n in lengths):
-        raise ValueError(
-            f"channels: expected 1 to {LONGEST} samples, as many in each, got {sorted(lengths)}."
-        )
 
 
 def parse_time(text: str, name: str) -> datetime.datetime:
@@ -90,24 +73,24 @@ def parse_time(text: str, name: str) -> datetime.datetime:
     return moment
 
 
-def request_from_dict(table: Mapping[str, Any]) -> Request:
+def request_from_dict(table: Mapping[str, Any], columns: tuple[str, ...]) -> Request:
     """A request out of JSON that has the right types, such as that of `asdict(request)`.
 
-    Names of channels may be in capitals.
+    Channels are some of these columns, and may be in capitals.
     """
     channels = {
-        str(name).lower(): Channel(
-            one.get("unit"), tuple(None if x is None else float(x) for x in one["values"])
-        )
+        name.lower(): Channel(one["unit"], tuple(one["values"]))
         for name, one in table["channels"].items()
     }
     if len(channels) < len(table["channels"]):
         raise ValueError("channels: expected each name once.")
+    for name in channels:
+        if name not in columns:
+            raise ValueError(f"channels: expected {', '.join(columns)}, got {name[:32]!r}.")
     rest = {name: value for name, value in table.items() if name != "channels"}
     for name in ("candidates", "p_levels", "alarms"):
         if rest.get(name) is not None:
             rest[name] = tuple(rest[name])
-    rest["grid_min"] = float(rest.get("grid_min", 10.0))
     return Request(channels=channels, **rest)
 
 
@@ -116,39 +99,39 @@ class Read:
     """A request as arrays; `bed` has no likeness yet."""
 
     bed: Bedside
-    signals: np.ndarray  # (samples, 12), all that came, our units
+    signals: np.ndarray  # (samples, columns), all that came, our units
     levels: np.ndarray  # (samples,), UNKNOWN where not told
-    factors: np.ndarray  # (12,), what the columns were multiplied with
+    factors: np.ndarray  # (columns,), what they were multiplied with
     converted: dict[str, str]  # signal -> declared unit, where that is not ours
     undeclared: tuple[str, ...]  # signals without a unit that fits them
 
 
-def read_request(request: Request, steps: int, table: str, used: Sequence[int]) -> Read:
+def read_request(
+    request: Request, steps: int, table: str, columns: tuple[str, ...], used: Sequence[int]
+) -> Read:
     """Convert units, place the samples on the grid, and read the level off the speed.
 
     `table` is the profile that the models were fitted on; another pump is unknown to them.
-    `used` are the columns that they read; the others are not looked at.
+    `used` are those of the columns that they read; the others are not looked at.
     """
-    length = max([len(one.values) for one in request.channels.values()], default=0)
-    signals = np.full((max(length, steps), len(NAMES)), np.nan)
-    factors, converted, undeclared = np.ones(len(NAMES)), {}, []
-    for index, name in enumerate(NAMES):  # in one order, however they came
+    lengths = [len(one.values) for one in request.channels.values()]
+    signals = np.full((max([*lengths, len(request.p_levels or ()), steps]), len(columns)), np.nan)
+    factors, converted, undeclared = np.ones(len(columns)), {}, []
+    for index, name in enumerate(columns):  # in one order, however they came
         if name not in request.channels:
             continue
         channel = request.channels[name]
-        unit = resolve(name, channel.unit)
-        if unit is None:
+        factor = unit_factor(name, channel.unit)
+        if factor is None:
             undeclared += [name] * (index in {*used, *REQUIRED})
-        else:
-            factors[index] = factor(unit)
-            if factors[index] != 1.0:
-                converted[name] = channel.unit
+        elif factor != 1.0:
+            factors[index], converted[name] = factor, channel.unit
         values = np.array([math.nan if x is None else x for x in channel.values], float)
         with np.errstate(over="ignore"):
             signals[len(signals) - len(values) :, index] = values * factors[index]
     levels = _levels(request, len(signals))
     return Read(
-        bed=_bedside(request, signals[-steps:], levels[-steps:], table, bool(undeclared)),
+        bed=_bedside(request, signals[-steps:], levels[-steps:], table, columns, undeclared),
         signals=signals,
         levels=levels,
         factors=factors,
@@ -168,7 +151,12 @@ def _levels(request: Request, samples: int) -> np.ndarray:
 
 
 def _bedside(
-    request: Request, hour: np.ndarray, levels: np.ndarray, table: str, undeclared: bool
+    request: Request,
+    hour: np.ndarray,
+    levels: np.ndarray,
+    table: str,
+    columns: tuple[str, ...],
+    undeclared: Sequence[str],
 ) -> Bedside:
     steps = len(hour)
     end = parse_time(request.t_end, "t_end")
@@ -190,10 +178,11 @@ def _bedside(
         age=np.asarray(float(age)),
         clock=np.asarray(usable and on_grid),
         alarm=np.asarray(bool(request.alarms)),
-        undeclared=np.asarray(undeclared),
+        undeclared=np.asarray(bool(undeclared)),
         speed_level=level_of_speed(profile_of(table), speed) if known else np.asarray(UNKNOWN),
         likeness=np.asarray(math.nan),
         minutes=float(request.grid_min),
+        columns=columns,
     )
 
 
@@ -204,7 +193,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     the one after it. The level column is the rounded mean of the hour (docs/definitions.md).
     """
     steps = read.bed.signals.shape[-2]
-    state = np.full((steps, len(NAMES) + 1), np.nan, np.float32)
+    state = np.full((steps, len(read.bed.columns) + 1), np.nan, np.float32)
     filled = []
     for index in used:
         column = read.signals[-steps - 1 :, index].copy()
@@ -214,7 +203,7 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
         for place in empty + len(column) - steps:
             before = column[place - 1] if place > 0 else math.nan
             column[place] = before if np.isfinite(before) else column[min(place + 1, steps)]
-        filled += [NAMES[index]] * bool(len(empty))
+        filled += [read.bed.columns[index]] * bool(len(empty))
         with np.errstate(over="ignore"):
             state[:, index] = column[-steps:]
     told = read.levels[-steps:]
@@ -223,3 +212,63 @@ def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str,
     if not np.isfinite(state[:, [*used, LEVEL]]).all() or state[0, LEVEL] not in LEVELS:
         return None
     return state, tuple(filled)
+
+
+# ── units ─────────────────────────────────────────────────────────────────────────────────────────
+
+# Names follow UCUM; the printed forms (mmHg, rpm) are understood too. Nothing is guessed: a column
+# without a unit is refused, and so is one whose values fit another known unit and not their own.
+
+
+def unit_factor(signal: str, unit: str | None) -> float | None:
+    """What a value in this unit is multiplied with to be in ours; None if it is no unit of it."""
+    if unit in (KNOWN[signal].unit, KNOWN[signal].ucum):
+        return 1.0
+    measured, factor = UNITS.get(_UCUM.get(unit or "", unit or ""), (None, None))
+    return factor if measured == QUANTITIES.get(signal) else None
+
+
+def rounded(value: float | np.floating, unit: str) -> float | None:
+    """A value as it is sent: with the digits of its unit, None where there is none."""
+    return round(float(value), _DIGITS.get(unit, 1)) if np.isfinite(value) else None
+
+
+# ── pumps ─────────────────────────────────────────────────────────────────────────────────────────
+
+# A profile in `patients/profiles` is a pump type of its own name with all levels, unless its table
+# is shared by types that are told apart here.
+
+
+@dataclass(frozen=True)
+class Pump:
+    """A pump type."""
+
+    label: str
+    table: str  # profile of speeds (patients/profiles)
+    highest: int = HIGHEST  # P-level
+
+
+_TYPES = {  # of tables that several pump types share; the one with all levels first
+    "cp-smartassist": Pump("CP SmartAssist", "cp"),
+    "cp-older": Pump("CP (older)", "cp", highest=8),
+}
+_SHARED = {pump.table for pump in _TYPES.values()}
+PUMPS = _TYPES | {name: Pump(name, name) for name in profile_names() if name not in _SHARED}
+
+
+def pump_of_table(table: str) -> str:
+    """The pump type of a recording that names only its table; the one with all its levels."""
+    found = [name for name, pump in PUMPS.items() if pump.table == table]
+    if not found:
+        known = ", ".join(sorted({pump.table for pump in PUMPS.values()}))
+        raise ValueError(
+            f"expected a recording of one of the pumps {known}, got {table!r}. "
+            "Add its profile to patients/profiles."
+        )
+    return found[0]
+
+
+@functools.cache
+def profile_of(table: str) -> PumpProfile:
+    """The table of a pump."""
+    return load_profile(table)

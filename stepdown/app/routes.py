@@ -1,5 +1,6 @@
-"""The paths of the API: what-if, recorded patients, and what is kept.
+"""The API: what may be sent, what is sent back (the shapes behind the OpenAPI page), and the paths.
 
+Bodies are strict: a number is a number, unknown fields are refused, lists have a longest length.
 Answers are the bytes that the service made. Errors name a code and say what was expected, never
 what was sent.
 """
@@ -8,30 +9,201 @@ import asyncio
 import hmac
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
+import fastapi
+from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
-from stepdown.app import wire
+from stepdown import __version__
 from stepdown.app.audit import Entry, verify
 from stepdown.app.gates import GATES, refusal_codes
-from stepdown.app.limits import (
-    LABELS,
-    PRESETS,
-    PresetName,
-    effective_limits,
-    limits_from_dict,
-)
+from stepdown.app.limits import LABELS, PRESETS, PresetName, effective_limits, limits_from_dict
 from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
-from stepdown.app.request import Request, request_from_dict
-from stepdown.app.service import Line, Service, now_text
-from stepdown.app.whatif import UNKNOWNS
-from stepdown.signals import HORIZON
+from stepdown.app.request import LONGEST, Request, request_from_dict
+from stepdown.app.security import COOKIE, hash_token
+from stepdown.app.service import BANNER, Line, Service, now_text
+from stepdown.app.whatif import unknowns
+from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVELS, LOWEST
 
 JSON = "application/json"
-Patient = Annotated[str, Path(pattern=wire.PATIENT)]
+
+# ── the shapes ────────────────────────────────────────────────────────────────────────────────────
+
+Value = Annotated[float, Field(allow_inf_nan=False)]
+Level = Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
+AnyLevel = Annotated[int, Field(ge=0, le=HIGHEST)]  # also P-0 and P-1, where a pump stands still
+Time = Annotated[str, Field(max_length=40)]
+Reason = Annotated[str, Field(max_length=20_000)]
+PATIENT = r"^[A-Za-z0-9._-]{1,64}$"
+WHO = r"^[A-Za-z0-9._ -]{0,32}$"
+REASON = 500  # characters that are kept
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class ChannelBody(BaseModel):
+    """One signal: a unit (UCUM), and samples of which the last is the newest; null is missing."""
+
+    model_config = _STRICT
+    unit: Annotated[str, Field(max_length=16)] | None = None
+    values: Annotated[list[Value | None], Field(min_length=1, max_length=LONGEST)]
+
+
+class WhatIfBody(BaseModel):
+    """One moment of one patient."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "example": {
+                "pump_profile": "cp-smartassist",
+                "p_now": 6,
+                "t_end": "2000-01-02T14:20:00+00:00",
+                "grid_min": 10,
+                "channels": {"MAP": {"unit": "mm[Hg]", "values": [71, 72, 72, 73, 71.5, 72]}},
+                "candidates": [2, 3, 4, 5, 6, 7, 8, 9],
+                "horizon_h": 6,
+            }
+        },
+    )
+    pump_profile: Annotated[str, Field(max_length=32)] | None = None
+    p_now: AnyLevel | None = None
+    t_end: Time
+    now: Time | None = None
+    grid_min: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 10.0
+    channels: Annotated[
+        dict[Annotated[str, Field(max_length=16)], ChannelBody], Field(max_length=len(KNOWN))
+    ]
+    candidates: Annotated[list[Level], Field(min_length=1, max_length=len(LEVELS))] = list(LEVELS)
+    horizon_h: Annotated[int, Field(ge=1, le=HORIZON)] = HORIZON
+    p_levels: Annotated[list[AnyLevel | None], Field(max_length=LONGEST)] | None = None
+    alarms: Annotated[list[Literal["suction", "position"]], Field(max_length=2)] = []
+    limits: PresetName | None = None
+
+
+class ResponseBody(BaseModel):
+    """What a clinician says to an answer; Disagree needs a reason."""
+
+    model_config = _STRICT
+    audit_id: Annotated[int, Field(ge=1, le=2**53)]
+    answer: Literal["agree", "disagree", "not_now"]
+    reason: Reason = ""
+    by: Annotated[str, Field(pattern=WHO)] = ""
+
+
+class ChoiceBody(BaseModel):
+    """Study mode: what a clinician would do, before the model is shown."""
+
+    model_config = _STRICT
+    patient: Annotated[str, Field(pattern=PATIENT)]
+    at: Time | None = None
+    p: Level
+    reason: Reason = ""
+    by: Annotated[str, Field(pattern=WHO)] = ""
+
+
+class LimitsBody(BaseModel):
+    """Another preset, or stricter limits of the site's own; who changes them is kept."""
+
+    model_config = _STRICT
+    preset: PresetName
+    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._ -]{1,32}$")]
+    site: dict[Annotated[str, Field(max_length=32)], Value | None] | None = None
+
+
+class LoginBody(BaseModel):
+    """The token that was shown when the server was first started for others."""
+
+    model_config = _STRICT
+    token: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,256}$")]
+
+
+class Refusal(BaseModel):
+    """Why something is not shown."""
+
+    code: str
+    scope: Literal["state", "candidate", "chart", "service"]
+    sentence: str
+    remedy: str
+    about: str | None
+
+
+class Gate(BaseModel):
+    """A hard gate that forbids a level."""
+
+    code: str
+    sentence: str
+
+
+class Support(BaseModel):
+    """Recorded hours behind a candidate."""
+
+    n: int
+    pvalue: float
+    needed: int
+
+
+class Candidate(BaseModel):
+    """One level; all numbers are null where it is refused."""
+
+    p: int
+    label: str
+    status: Literal["ok", "refused"]
+    refusals: list[Refusal]
+    gates: list[Gate]
+    acceptable: bool
+    verdict: str  # why, in a sentence
+    quantiles: dict[str, dict[str, list[float]]] | None
+    carry_forward: dict[str, float] | None
+    risk: dict[str, Any] | None
+    support: Support | None
+    evidence: list[dict[str, Any]]
+    uncertainty: dict[str, float | None] | None
+    notes: list[str]
+
+
+class Answer(BaseModel):
+    """What would happen under each level, or why that is not said."""
+
+    source: dict[str, Any] | None  # patient and minute of a recording
+    at: str
+    t_end: str
+    status: Literal["ok", "refused"]
+    refusals: list[Refusal]
+    now: dict[str, dict[str, Any]]
+    p_now: int | None
+    pump: dict[str, Any]
+    limits: dict[str, float | None] | None
+    horizon_h: int
+    grid_min: float
+    quality: dict[str, Any] | None
+    candidates: list[Candidate]
+    acceptable: list[int]
+    suggested: int | None
+    reasons: Annotated[list[str], Field(min_length=1)]
+    uncertainty: dict[str, float | None] | None
+    policy: dict[str, Any] | None
+    skill: dict[str, Any] | None
+    unknowns: list[str]
+    model: dict[str, Any] | None
+    audit_id: int
+
+
+class Problem(BaseModel):
+    """What went wrong with a request, without repeating what was sent."""
+
+    code: str
+    sentence: str
+    where: list[str] = []
+
+
+# ── the paths ─────────────────────────────────────────────────────────────────────────────────────
+
+Patient = Annotated[str, Path(pattern=PATIENT)]
 At = Annotated[
     str | None,
     Query(max_length=40, description="ISO time on the recording's clock, or minute of support"),
@@ -39,7 +211,7 @@ At = Annotated[
 Csrf = Annotated[str, Header(alias="X-CSRF-Token", max_length=128)]
 Number = Annotated[int, Path(ge=1, le=2**53)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": wire.Problem, "description": words}
+    status: {"model": Problem, "description": words}
     for status, words in (
         (400, "not JSON"),
         (401, "a token is needed"),
@@ -57,288 +229,317 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def whatif_router(service: Service, line: Line) -> APIRouter:
-    """The path that answers for a moment of the caller's own."""
-    router = APIRouter(tags=["what-if"])
+@dataclass(frozen=True)
+class Desk:
+    """What the paths work with."""
 
-    @router.post("/v1/whatif", responses=PROBLEMS | {200: {"model": wire.Answer}})
-    async def whatif(body: wire.WhatIfBody) -> Response:
-        """What would happen under each level, for a moment that the caller describes."""
+    service: Service
+    line: Line
+    csrf: str  # the token that writes need
+    token: str | None  # digest of the one that others need to come in
+
+    def find_moment(self, patient: str, at: str | None) -> tuple[Stay, float]:
+        """A recorded patient, or 404, and the chosen minute, or 422."""
+        stay = self.service.stays.get(patient)
+        if stay is None:
+            raise HTTPException(404, "Expected a patient of this run.")
         try:
-            request = request_from_dict(body.model_dump())
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        return await answer_whatif(service, line, request, None)
+            return stay, to_minute(at, stay)
+        except (ValueError, OverflowError):
+            raise HTTPException(
+                422,
+                "at: expected a moment of the recording, as ISO time with a zone or in minutes.",
+            ) from None
 
-    return router
+    def find_entry(self, number: int) -> Entry:
+        """An entry of the audit, or 404."""
+        found = self.service.audit.get(number)
+        if found is None:
+            raise HTTPException(404, "Expected the number of an entry.")
+        return found
+
+    def find_answer(self, number: int) -> Entry:
+        """An entry that is an answer, or 409."""
+        found = self.find_entry(number)
+        if found.kind != "whatif":
+            raise HTTPException(409, "Expected the number of an answer, got another entry.")
+        return found
+
+    def require_csrf(self, given: str) -> None:
+        """Refuse a write that another site may have sent."""
+        if not hmac.compare_digest(given.encode(), self.csrf.encode()):
+            raise HTTPException(403, "Expected the header X-CSRF-Token from /v1/session.")
+
+    async def answer(self, request: Request, source: dict[str, Any] | None) -> Response:
+        """Compute, remember, send; what takes too long is refused with R14."""
+        service = self.service
+        if service.phase == "warming":
+            raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+        try:
+            computed = await self.line.run(service.compute, request, source)
+        except TimeoutError:
+            computed = service.compute(request, source, "R14")
+        body = await asyncio.to_thread(service.remember, request, source, computed)
+        return Response(body, media_type=JSON)
 
 
-async def answer_whatif(
-    service: Service, line: Line, request: Request, source: dict[str, Any] | None
-) -> Response:
-    """Compute, remember, send; what takes too long is refused with R14."""
-    if service.phase == "warming":
-        raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+async def _desk(request: fastapi.Request) -> Desk:
+    return request.app.state.desk
+
+
+Here = Annotated[Desk, Depends(_desk)]
+
+about = APIRouter(tags=["service"])
+asked = APIRouter(responses=PROBLEMS)
+patients_only = APIRouter(prefix="/v1/patients", tags=["patients"], responses=PROBLEMS)
+kept = APIRouter(prefix="/v1", responses=PROBLEMS)
+ROUTERS = (about, asked, patients_only, kept)  # in the order of the documentation
+
+
+@about.get("/healthz")
+async def healthz() -> JSONResponse:
+    """Whether the process lives; says nothing about models."""
+    return JSONResponse({"status": "alive"})
+
+
+@about.get("/readyz", responses={503: {"model": Problem}})
+async def readyz(desk: Here) -> JSONResponse:
+    """Whether answers can be given: models verified, loaded and warmed up."""
+    service = desk.service
+    if service.phase == "ready":
+        return JSONResponse({"status": "ready", "model": service.engine.model})
+    code = "R13" if service.phase == "refused" else "warming"
+    told = service.problem or "The models are being loaded."
+    body = {"code": code, "sentence": told, "where": [], "status": service.phase}
+    return JSONResponse(body, 503, {"Retry-After": "2"})
+
+
+@about.get("/v1/session")
+async def session(desk: Here) -> JSONResponse:
+    """The token that writes need in `X-CSRF-Token`, and what kind of server this is."""
+    return JSONResponse(
+        {
+            "csrf": desk.csrf,
+            "needs_token": desk.token is not None,
+            "version": __version__,
+            "banner": BANNER,
+            "phase": desk.service.phase,
+        }
+    )
+
+
+@asked.post("/v1/login", tags=["service"])
+async def login(desk: Here, body: LoginBody, response: Response) -> dict[str, str]:
+    """Keep the token in a cookie that no script reads and no other site sends."""
+    if desk.token is None:
+        raise HTTPException(409, "No token is needed on this machine itself.")
+    if not hmac.compare_digest(hash_token(body.token), desk.token):
+        raise HTTPException(401, "Expected the token of this server.")
+    response.set_cookie(COOKIE, body.token, httponly=True, samesite="strict")
+    return {"status": "in"}
+
+
+@asked.post("/v1/whatif", tags=["what-if"], responses={200: {"model": Answer}})
+async def whatif(desk: Here, body: WhatIfBody) -> Response:
+    """What would happen under each level, for a moment that the caller describes."""
     try:
-        computed = await line.run(service.compute, request, source)
-    except TimeoutError:
-        computed = service.give_up(request, source)
-    body = await asyncio.to_thread(service.remember, request, source, computed)
-    return Response(body, media_type=JSON)
+        request = request_from_dict(body.model_dump(), desk.service.columns)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+    return await desk.answer(request, None)
 
 
 # ── recorded patients ─────────────────────────────────────────────────────────────────────────────
 
 
-def patients_router(service: Service, line: Line) -> APIRouter:
-    """The paths under /v1/patients."""
-    router = APIRouter(prefix="/v1/patients", tags=["patients"], responses=PROBLEMS)
-
-    @router.get("")
-    def patients() -> JSONResponse:
-        """Test patients, those who need a look first; `review` is null until looked at."""
-        return JSONResponse({"patients": service.patients(), "phase": service.phase})
-
-    @router.get("/{patient}")
-    def patient(patient: Patient, at: At = None) -> JSONResponse:
-        """One patient at a moment."""
-        stay = find_stay(service, patient)
-        row = patient_row(stay, moment(at, stay))
-        return JSONResponse(row | {"review": service.reviews.get(patient)})
-
-    @router.get("/{patient}/trends")
-    def trend(
-        patient: Patient, at: At = None, hours: Annotated[float, Query(gt=0, le=120)] = 12.0
-    ) -> JSONResponse:
-        """Samples up to a moment; null is a gap."""
-        stay = find_stay(service, patient)
-        return JSONResponse(trends(stay, moment(at, stay), hours))
-
-    @router.get("/{patient}/quality")
-    def data_quality(patient: Patient, at: At = None) -> JSONResponse:
-        """By channel: unit, ranges, what is missing, out of range or standing still."""
-        stay = find_stay(service, patient)
-        return JSONResponse(quality(stay, moment(at, stay), service.gates))
-
-    _recorded_whatif(router, service, line)
-    return router
+@patients_only.get("")
+def patients(desk: Here) -> JSONResponse:
+    """Test patients, those who need a look first; `review` is null until looked at."""
+    return JSONResponse({"patients": desk.service.patients(), "phase": desk.service.phase})
 
 
-def _recorded_whatif(router: APIRouter, service: Service, line: Line) -> None:
-    @router.get("/{patient}/whatif", responses={200: {"model": wire.Answer}})
-    async def whatif(
-        patient: Patient,
-        at: At = None,
-        h: Annotated[int, Query(ge=1, le=HORIZON)] = HORIZON,
-        limits: PresetName | None = None,
-    ) -> Response:
-        """What would happen under each level, at a moment of the recording."""
-        stay = find_stay(service, patient)
-        minute = moment(at, stay)
-        request = request_at(stay, minute, h, limits)
-        source: dict[str, Any] = {"patient": patient, "minute": minute}
-        return await answer_whatif(service, line, request, source)
+@patients_only.get("/{patient}")
+def patient(desk: Here, patient: Patient, at: At = None) -> JSONResponse:
+    """One patient at a moment."""
+    row = patient_row(*desk.find_moment(patient, at))
+    return JSONResponse(row | {"review": desk.service.reviews.get(patient)})
 
 
-def moment(at: str | None, stay: Stay) -> float:
-    """The chosen minute, or 422."""
-    try:
-        return to_minute(at, stay)
-    except (ValueError, OverflowError):
-        raise HTTPException(
-            422, "at: expected a moment of the recording, as ISO time with a zone or in minutes."
-        ) from None
+@patients_only.get("/{patient}/trends")
+def trend(
+    desk: Here, patient: Patient, at: At = None, hours: Annotated[float, Query(gt=0, le=120)] = 12.0
+) -> JSONResponse:
+    """Samples up to a moment; null is a gap."""
+    return JSONResponse(trends(*desk.find_moment(patient, at), hours))
 
 
-def find_stay(service: Service, patient: str) -> Stay:
-    """A recorded patient, or 404."""
-    if patient not in service.stays:
-        raise HTTPException(404, "Expected a patient of this run.")
-    return service.stays[patient]
+@patients_only.get("/{patient}/quality")
+def data_quality(desk: Here, patient: Patient, at: At = None) -> JSONResponse:
+    """By channel: unit, ranges, what is missing, out of range or standing still."""
+    return JSONResponse(quality(*desk.find_moment(patient, at), desk.service.gates))
+
+
+@patients_only.get("/{patient}/whatif", responses={200: {"model": Answer}}, name="whatif")
+async def recorded_whatif(
+    desk: Here,
+    patient: Patient,
+    at: At = None,
+    h: Annotated[int, Query(ge=1, le=HORIZON)] = HORIZON,
+    limits: PresetName | None = None,
+) -> Response:
+    """What would happen under each level, at a moment of the recording."""
+    stay, minute = desk.find_moment(patient, at)
+    source: dict[str, Any] = {"patient": patient, "minute": minute}
+    return await desk.answer(request_at(stay, minute, h, limits), source)
 
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 
 
-def records_router(service: Service, line: Line, csrf: str) -> APIRouter:
-    """The paths that write, and those that show what was written."""
-    router = APIRouter(prefix="/v1", responses=PROBLEMS)
-    _responses(router, service, csrf)
-    _limits(router, service, csrf)
-    _model(router, service, line)
-    _audit(router, service)
-    _replay(router, service, line)
-    return router
+@kept.post("/responses", tags=["responses"])
+def respond(desk: Here, body: ResponseBody, x_csrf_token: Csrf = "") -> JSONResponse:
+    """Agree, disagree (with a reason) or not now; sent twice, it is kept once."""
+    desk.require_csrf(x_csrf_token)
+    desk.find_answer(body.audit_id)
+    reason = clip(body.reason.strip())
+    if body.answer == "disagree" and not reason:
+        raise HTTPException(422, "reason: expected one to disagree, got none.")
+    number, new = desk.service.respond(body.model_dump() | {"reason": reason})
+    clipped = reason != body.reason.strip()
+    return JSONResponse({"audit_id": number, "new": new, "clipped": clipped})
 
 
-def _responses(router: APIRouter, service: Service, csrf: str) -> None:
-    @router.post("/responses", tags=["responses"])
-    def respond(body: wire.ResponseBody, x_csrf_token: Csrf = "") -> JSONResponse:
-        """Agree, disagree (with a reason) or not now; sent twice, it is kept once."""
-        require_csrf(x_csrf_token, csrf)
-        find_answer(service, body.audit_id)
-        reason = clip(body.reason.strip())
-        if body.answer == "disagree" and not reason:
-            raise HTTPException(422, "reason: expected one to disagree, got none.")
-        told = body.model_dump() | {"reason": reason}
-        number, new = service.respond(told)
-        clipped = reason != body.reason.strip()
-        return JSONResponse({"audit_id": number, "new": new, "clipped": clipped})
-
-    @router.post("/choices", tags=["responses"])
-    def choose(body: wire.ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
-        """Study mode: keep what a clinician would do before the model is shown."""
-        require_csrf(x_csrf_token, csrf)
-        minute = moment(body.at, find_stay(service, body.patient))
-        told = body.model_dump() | {"reason": clip(body.reason), "minute": minute}
-        return JSONResponse({"audit_id": service.audit.append("choice", told, now_text()).id})
+@kept.post("/choices", tags=["responses"])
+def choose(desk: Here, body: ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
+    """Study mode: keep what a clinician would do before the model is shown."""
+    desk.require_csrf(x_csrf_token)
+    _, minute = desk.find_moment(body.patient, body.at)
+    told = body.model_dump() | {"reason": clip(body.reason), "minute": minute}
+    return JSONResponse({"audit_id": desk.service.audit.append("choice", told, now_text()).id})
 
 
-def _limits(router: APIRouter, service: Service, csrf: str) -> None:
-    def shown() -> dict[str, Any]:
-        presets = PRESETS | {"site": service.site}
-        return {
-            "preset": service.preset,
-            "effective": asdict(effective_limits(service.site, service.preset)),
-            "presets": {
-                name: {"label": LABELS[name], "limits": asdict(one)}
-                for name, one in presets.items()
-            },
-            "gates": asdict(service.gates),
-            "changed": service.changed,
-            "rule": "The most restrictive value wins; a site may only make limits stricter.",
-        }
-
-    @router.get("/limits", tags=["limits"])
-    def limits() -> JSONResponse:
-        """The preset in force, all presets, the thresholds, who changed them and when."""
-        return JSONResponse(shown())
-
-    @router.post("/limits", tags=["limits"])
-    def set_limits(body: wire.LimitsBody, x_csrf_token: Csrf = "") -> JSONResponse:
-        """Choose a preset, or set stricter limits of the site's own; an entry of the audit."""
-        require_csrf(x_csrf_token, csrf)
-        try:
-            site = limits_from_dict(body.site) if body.site is not None else None
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        number = service.set_limits(body.preset, site, body.by)
-        return JSONResponse(shown() | {"audit_id": number})
+@kept.get("/limits", tags=["limits"])
+def limits(desk: Here) -> JSONResponse:
+    """The preset in force, all presets, the thresholds, who changed them and when."""
+    return JSONResponse(_limits(desk.service))
 
 
-def _model(router: APIRouter, service: Service, line: Line) -> None:
-    calibrated: dict[str, Any] = {}
-
-    @router.get("/model", tags=["model"])
-    def model() -> JSONResponse:
-        """The model card: version, digests, patients, settings, scores of the run."""
-        if service.loaded is None:
-            raise HTTPException(503, service.problem or "The models are being loaded.")
-        return JSONResponse(service.loaded.card | {"unknowns": list(UNKNOWNS)})
-
-    @router.get("/model/calibration", tags=["model"])
-    async def calibration() -> JSONResponse:
-        """Coverage of the bands on test patients, overall and by level; computed once."""
-        if service.phase != "ready":
-            raise HTTPException(503, "The models are not ready.", {"Retry-After": "2"})
-        if not calibrated:
-            calibrated.update(await line.run(service.calibration))
-        return JSONResponse(calibrated)
-
-    @router.get("/codes", tags=["model"])
-    def codes() -> JSONResponse:
-        """All refusal codes and hard gates."""
-        refusals = {code: asdict(one) for code, one in refusal_codes(service.gates).items()}
-        return JSONResponse({"refusals": refusals, "gates": GATES})
+@kept.post("/limits", tags=["limits"])
+def set_limits(desk: Here, body: LimitsBody, x_csrf_token: Csrf = "") -> JSONResponse:
+    """Choose a preset, or set stricter limits of the site's own; an entry of the audit."""
+    desk.require_csrf(x_csrf_token)
+    try:
+        site = limits_from_dict(body.site) if body.site is not None else None
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+    number = desk.service.set_limits(body.preset, site, body.by)
+    return JSONResponse(_limits(desk.service) | {"audit_id": number})
 
 
-def _audit(router: APIRouter, service: Service) -> None:
-    @router.get("/audit", tags=["audit"])
-    def entries(
-        limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-    ) -> JSONResponse:
-        """Newest entries first, in short."""
-        return JSONResponse(
-            {"entries": [_short(one) for one in service.audit.newest(limit, before)]}
-        )
-
-    @router.get("/audit/verify", tags=["audit"])
-    def verified() -> JSONResponse:
-        """Walk the whole chain: edits, deletions, swaps and a cut-off end are found."""
-        return JSONResponse(asdict(verify(service.config.folder)))
-
-    @router.get("/audit/export", tags=["audit"])
-    def export() -> StreamingResponse:
-        """All entries, oldest first, a JSON object on each line."""
-        return StreamingResponse(_lines(service), media_type="application/x-ndjson")
-
-    @router.get("/audit/{number}", tags=["audit"])
-    def entry(number: Number) -> JSONResponse:
-        """One entry with all that it holds."""
-        found = find_entry(service, number)
-        return JSONResponse(asdict(found) | {"body": found.content()})
+def _limits(service: Service) -> dict[str, Any]:
+    presets = PRESETS | {"site": service.site}
+    return {
+        "preset": service.preset,
+        "effective": asdict(effective_limits(service.site, service.preset)),
+        "presets": {
+            name: {"label": LABELS[name], "limits": asdict(one)} for name, one in presets.items()
+        },
+        "gates": asdict(service.gates),
+        "changed": service.changed,
+        "rule": "The most restrictive value wins; a site may only make limits stricter.",
+    }
 
 
-def _replay(router: APIRouter, service: Service, line: Line) -> None:
-    @router.get("/audit/{number}/replay", tags=["audit"])
-    async def replay(number: Number) -> Response:
-        """Compute an answer again: the same bytes, or 409."""
-        found = await asyncio.to_thread(find_answer, service, number)
-        try:
-            body, same = await line.run(service.replay, found)
-        except TimeoutError:
-            raise HTTPException(503, "The computation took too long.") from None
-        except (ValueError, KeyError) as error:
-            raise HTTPException(409, str(error)) from None
-        if not same:
-            raise HTTPException(409, "The answer came out differently: another machine or version.")
-        return Response(body, media_type=JSON, headers={"X-Replay": "same"})
+@kept.get("/model", tags=["model"])
+def model(desk: Here) -> JSONResponse:
+    """The model card: version, digests, patients, settings, scores of the run."""
+    loaded = desk.service.loaded
+    if loaded is None:
+        raise HTTPException(503, desk.service.problem or "The models are being loaded.")
+    return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine)})
 
 
-def require_csrf(given: str, wanted: str) -> None:
-    """Refuse a write that another site may have sent."""
-    if not hmac.compare_digest(given.encode(), wanted.encode()):
-        raise HTTPException(403, "Expected the header X-CSRF-Token from /v1/session.")
+@kept.get("/model/calibration", tags=["model"])
+async def calibration(desk: Here) -> JSONResponse:
+    """Coverage of the bands on test patients, overall and by level; computed once."""
+    if desk.service.phase != "ready":
+        raise HTTPException(503, "The models are not ready.", {"Retry-After": "2"})
+    return JSONResponse(await desk.line.run(desk.service.calibration))
+
+
+@kept.get("/codes", tags=["model"])
+def codes(desk: Here) -> JSONResponse:
+    """All refusal codes and hard gates."""
+    refusals = {code: asdict(one) for code, one in refusal_codes(desk.service.gates).items()}
+    return JSONResponse({"refusals": refusals, "gates": GATES})
+
+
+@kept.get("/audit", tags=["audit"])
+def entries(
+    desk: Here,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> JSONResponse:
+    """Newest entries first, in short."""
+    found = desk.service.audit.newest(limit, before)
+    return JSONResponse({"entries": [_short(one) for one in found]})
+
+
+@kept.get("/audit/verify", tags=["audit"])
+def verified(desk: Here) -> JSONResponse:
+    """Walk the whole chain: edits, deletions, swaps and a cut-off end are found."""
+    return JSONResponse(asdict(verify(desk.service.config.folder)))
+
+
+@kept.get("/audit/export", tags=["audit"])
+def export(desk: Here) -> StreamingResponse:
+    """All entries, oldest first, a JSON object on each line."""
+    return StreamingResponse(_lines(desk.service), media_type="application/x-ndjson")
+
+
+@kept.get("/audit/{number}", tags=["audit"])
+def entry(desk: Here, number: Number) -> JSONResponse:
+    """One entry with all that it holds."""
+    return JSONResponse(_whole(desk.find_entry(number)))
+
+
+@kept.get("/audit/{number}/replay", tags=["audit"])
+async def replay(desk: Here, number: Number) -> Response:
+    """Compute an answer again: the same bytes, or 409."""
+    found = await asyncio.to_thread(desk.find_answer, number)
+    try:
+        body, same = await desk.line.run(desk.service.replay, found)
+    except TimeoutError:
+        raise HTTPException(503, "The computation took too long.") from None
+    except (ValueError, KeyError) as error:
+        raise HTTPException(409, str(error)) from None
+    if not same:
+        raise HTTPException(409, "The answer came out differently: another machine or version.")
+    return Response(body, media_type=JSON, headers={"X-Replay": "same"})
 
 
 def clip(text: str) -> str:
     """Free text for the audit: without control characters, of bounded length."""
     printable = "".join(c for c in text if c.isprintable() or c == "\n")
-    return printable.encode("utf-8", "replace").decode()[: wire.REASON]
-
-
-def find_entry(service: Service, number: int) -> Entry:
-    """An entry of the audit, or 404."""
-    try:
-        return service.audit.get(number)
-    except KeyError:
-        raise HTTPException(404, "Expected the number of an entry.") from None
-
-
-def find_answer(service: Service, number: int) -> Entry:
-    """An entry that is an answer, or 409."""
-    found = find_entry(service, number)
-    if found.kind != "whatif":
-        raise HTTPException(409, "Expected the number of an answer, got another entry.")
-    return found
+    return printable.encode("utf-8", "replace").decode()[:REASON]
 
 
 def _short(entry: Entry) -> dict[str, Any]:
     body = entry.content()
-    kept = ("status", "codes", "acceptable", "suggested", "source", "answer", "reason", "by",
-            "audit_id", "preset", "replaces", "patient", "p")  # fmt: skip
-    told = {name: body[name] for name in kept if name in body}
-    about = {name: getattr(entry, name) for name in ("id", "time", "kind", "digest")}
-    return about | {"told": told}
+    shown = ("status", "codes", "acceptable", "suggested", "source", "answer", "reason", "by",
+             "audit_id", "preset", "replaces", "patient", "p")  # fmt: skip
+    told = {name: body[name] for name in shown if name in body}
+    return {name: getattr(entry, name) for name in ("id", "time", "kind", "digest")} | {
+        "told": told
+    }
+
+
+def _whole(entry: Entry) -> dict[str, Any]:
+    return asdict(entry) | {"body": entry.content()}
 
 
 def _lines(service: Service) -> Iterator[bytes]:
     number = 1
-    while True:
-        try:
-            entry = service.audit.get(number)
-        except KeyError:
-            return
-        yield (json.dumps(asdict(entry) | {"body": entry.content()}) + "\n").encode()
+    while entry := service.audit.get(number):
+        yield (json.dumps(_whole(entry)) + "\n").encode()
         number += 1

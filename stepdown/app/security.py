@@ -29,6 +29,12 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+ADDED = {  # by status of a refusal
+    401: (b"www-authenticate", b"Bearer"),
+    408: (b"connection", b"close"),
+    413: (b"connection", b"close"),
+    429: (b"retry-after", b"1"),
+}
 COMPUTED = "/v1/whatif"  # what is sent away when the line is full
 OPEN = ("/healthz", "/readyz", "/v1/login", "/v1/session")  # without a token
 PAGE = re.compile(r"/(model|limits|audit|review|p/[^/]+(/[^/]+)?|static/.+)?")  # holds no patients
@@ -165,11 +171,6 @@ def _add_headers(message: Any, path: str) -> None:
 async def _answer(send: Any, status: int, code: str, sentence: str) -> None:
     body = json.dumps({"code": code, "sentence": sentence, "where": []}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if status == 429:
-        headers.append((b"retry-after", b"1"))
-    if status in (408, 413):
-        headers.append((b"connection", b"close"))
+    headers += [ADDED[status]] if status in ADDED else []
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -10,28 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from stepdown.app import gates
 from stepdown.app.engine import Engine, Outlook
-from stepdown.app.gates import (
-    COUNTS,
-    LV_END,
-    PLACES,
-    STATE_CODES,
-    UNKNOWN,
-    has_gap,
-    inside_limits,
-    outside_hard,
-    outside_limits,
-    refusal,
-    refusal_codes,
-    too_empty,
-)
-from stepdown.app.limits import JUDGED, LV_FROM, GateConfig, Limits
-from stepdown.app.pumps import PUMPS
-from stepdown.app.request import Read, Request
-from stepdown.app.units import suspect_units
+from stepdown.app.gates import COUNTS, LV_END, PLACES, UNKNOWN, refusal
+from stepdown.app.limits import JUDGED, LV_FROM, Limits
+from stepdown.app.request import PUMPS, Read, Request
 from stepdown.signals import (
     HORIZON,
     HR,
+    KNOWN,
     LEVELS,
     LOWEST,
     LVEDP,
@@ -70,12 +57,6 @@ class Moment:
 # ── the reasons ──────────────────────────────────────────────────────────────────────────────────
 
 
-def refused_reasons(codes: Sequence[str], gates: GateConfig) -> list[str]:
-    """Why there is no suggestion."""
-    known = refusal_codes(gates)
-    return ["No forecast and no suggestion.", *(known[code].sentence for code in codes)]
-
-
 def reasons_for(moment: Moment, suggested: int) -> list[str]:
     """Why these levels are acceptable, and why others are not; never empty."""
     asked = sorted(set(moment.request.candidates))
@@ -92,12 +73,12 @@ def reasons_for(moment: Moment, suggested: int) -> list[str]:
 
 def _gaps(moment: Moment) -> list[str]:
     """What is missing in the hour, if anything."""
-    hour = moment.read.bed.signals
-    if not has_gap(hour, moment.engine.used):
+    hour, columns = moment.read.bed.signals, moment.read.bed.columns
+    if not gates.has_gap(hour, moment.engine.used):
         return []
     counts = np.isnan(hour).sum(0)
     found = [
-        f"{_name(i)} ({counts[i]} of {len(hour)} samples)"
+        f"{SHORT.get(i, KNOWN[columns[i]].label)} ({counts[i]} of {len(hour)} samples)"
         for i in sorted({*moment.engine.used, *REQUIRED})
         if counts[i]
     ]
@@ -107,12 +88,16 @@ def _gaps(moment: Moment) -> list[str]:
 def _stability(read: Read, limits: Limits) -> str:
     """Inside, outside, or not known because samples are missing."""
     hour = read.bed.signals
-    if outside_limits(hour, limits):
+    if gates.outside_limits(hour, limits):
         found = [words for i in JUDGED for words in _crossed(hour[:, i], i, limits)]
         return f"Outside the limits in the last hour: {', '.join(found)}. No step down."
-    told = ", ".join(f"{SHORT[i]} at least {_said(np.nanmin(hour[:, i]), i)}" for i in JUDGED)
-    if inside_limits(hour, limits):
-        return f"Inside the limits for {_hours(_stable_hours(read, limits))} (last hour: {told})."
+    told = ", ".join(
+        f"{SHORT[i]} at least {np.nanmin(hour[:, i]):.0f} {SIGNALS[i].unit}" for i in JUDGED
+    )
+    if gates.inside_limits(hour, limits):
+        hours = _stable_hours(read, limits)
+        span = "the last hour" if hours <= 1 else f"{hours} h"
+        return f"Inside the limits for {span} (last hour: {told})."
     return f"What was measured in the last hour lay inside the limits ({told})."
 
 
@@ -179,65 +164,58 @@ def _stable_hours(read: Read, limits: Limits) -> int:
     steps, count = len(read.bed.signals), 0
     while (count + 1) * steps <= len(read.signals):
         end = len(read.signals) - count * steps
-        if not inside_limits(read.signals[end - steps : end], limits):
+        if not gates.inside_limits(read.signals[end - steps : end], limits):
             break
         count += 1
     return count
 
 
-def _hours(count: int) -> str:
-    return "the last hour" if count <= 1 else f"{count} h"
-
-
 # ── a refused state ──────────────────────────────────────────────────────────────────────────────
 
 
-def state_sentences(read: Read, refused: np.ndarray, engine: Engine) -> list[dict[str, Any]]:
+def state_sentences(read: Read, codes: Sequence[str], engine: Engine) -> list[dict[str, Any]]:
     """The refusals of a state with what exactly is the matter."""
     details = {
-        "R02": lambda: _named(_lacking(read, engine, REQUIRED), "is missing in the hour"),
+        "R02": lambda: _lacking(read, engine, REQUIRED),
         "R04": lambda: _range_detail(read),
         "R05": lambda: _unit_detail(read),
         "R07": lambda: _level_detail(read, engine),
-        "R09": lambda: _named(_lacking(read, engine, engine.used), "is missing in the hour"),
+        "R09": lambda: _lacking(read, engine, engine.used),
     }
     found = []
-    for code, held in zip(STATE_CODES, refused, strict=True):
-        if held:
-            about, words = details[code]() if code in details else (None, "")
-            sentence = f"{refusal_codes(engine.gates)[code].sentence} {words}".strip()
-            found.append(refusal(code, engine.gates, sentence, about))
+    for code in codes:
+        about, words = details[code]() if code in details else (None, "")
+        sentence = f"{gates.refusal_codes(engine.gates)[code].sentence} {words}".strip()
+        found.append(refusal(code, engine.gates, sentence, about))
     return found
 
 
-def _named(columns: Sequence[int], what: str) -> tuple[str | None, str]:
-    if not columns:
+def _lacking(read: Read, engine: Engine, wanted: Sequence[int]) -> tuple[str | None, str]:
+    empty = gates.too_empty(read.bed.signals, engine.gates)
+    names = [engine.columns[i] for i in wanted if empty[i]]
+    if not names:
         return None, ""
-    return NAMES[columns[0]], f"{', '.join(SIGNALS[i].label for i in columns)} {what}."
-
-
-def _lacking(read: Read, engine: Engine, columns: Sequence[int]) -> list[int]:
-    empty = too_empty(read.bed.signals, engine.gates)
-    return [i for i in columns if empty[i]]
+    return names[0], f"{', '.join(KNOWN[name].label for name in names)} is missing in the hour."
 
 
 def _range_detail(read: Read) -> tuple[str | None, str]:
-    found = np.flatnonzero(outside_hard(read.bed.signals))
+    found = np.flatnonzero(gates.outside_hard(read.bed))
     told = []
     for index in found:
-        signal = SIGNALS[index]
+        signal = KNOWN[read.bed.columns[index]]
         low, high = signal.hard
         told.append(f"{signal.label} lies outside {low:g} to {high:.0f} {signal.unit}")
-    return (NAMES[found[0]], f"{', '.join(told)}.") if told else (None, "")
+    return (read.bed.columns[found[0]], f"{', '.join(told)}.") if told else (None, "")
 
 
 def _unit_detail(read: Read) -> tuple[str | None, str]:
     if read.undeclared:
-        label = SIGNALS[NAMES.index(read.undeclared[0])].label
+        label = KNOWN[read.undeclared[0]].label
         return read.undeclared[0], f"{label} has no unit that fits it."
-    found = np.flatnonzero(suspect_units(read.bed.signals, read.factors))
-    told = [f"{SIGNALS[i].label} does not look like {SIGNALS[i].unit}" for i in found]
-    return (NAMES[found[0]], f"{', '.join(told)}.") if told else (None, "")
+    columns = read.bed.columns
+    found = np.flatnonzero(gates.suspect_units(read.bed.signals, columns, read.factors))
+    told = [f"{KNOWN[columns[i]].label} does not look like {KNOWN[columns[i]].unit}" for i in found]
+    return (columns[found[0]], f"{', '.join(told)}.") if told else (None, "")
 
 
 def _level_detail(read: Read, engine: Engine) -> tuple[str | None, str]:
@@ -266,11 +244,11 @@ def candidate_label(p: int, level: int) -> str:
     return f"P-{p}, {words} {'down' if p < level else 'up'}"
 
 
-def verdict(moment: Moment, p: int, gates: list[str]) -> str:
+def verdict(moment: Moment, p: int, forbidding: list[str]) -> str:
     """The one sentence on whether a level is acceptable, as the gates placed it."""
     place = PLACES[moment.place[p - LOWEST]]
     if place == "forbidden":
-        return f"Not acceptable: forbidden by {', '.join(gates)}."
+        return f"Not acceptable: forbidden by {', '.join(forbidding)}."
     if place == "unjudged":
         return "Not acceptable: no forecast is shown."
     if place == "more":
@@ -284,19 +262,15 @@ def verdict(moment: Moment, p: int, gates: list[str]) -> str:
 
 def level_refusals(moment: Moment, p: int) -> list[dict[str, Any]]:
     """R10 to R12 of a level, R10 with what exactly is the matter."""
-    i, gates, found = p - LOWEST, moment.engine.gates, []
-    if moment.codes["R10"][i]:
-        sentence = (
-            f"Fewer than {gates.support} similar patient-hours at P-{p}. No forecast is shown."
-            if moment.similar[i] < gates.support
-            else f"P-{p} was hardly ever chosen in such a state. No forecast is shown."
-        )
-        found.append(refusal("R10", gates, sentence))
-    if moment.codes["R11"][i]:
-        found.append(refusal("R11", gates))
-    if moment.codes["R12"][i]:
-        found.append(refusal("R12", gates, about=NAMES[LVEDP]))
-    return found
+    i, config = p - LOWEST, moment.engine.gates
+    strange = (
+        f"Fewer than {config.support} similar patient-hours at P-{p}. No forecast is shown."
+        if moment.similar[i] < config.support
+        else f"P-{p} was hardly ever chosen in such a state. No forecast is shown."
+    )
+    told = {"R10": refusal("R10", config, strange), "R11": refusal("R11", config)}
+    told["R12"] = refusal("R12", config, about=NAMES[LVEDP])
+    return [told[code] for code, held in moment.codes.items() if held[i]]
 
 
 def worst_limit(moment: Moment, p: int) -> tuple[str, int]:
@@ -325,12 +299,3 @@ def list_levels(levels: Sequence[int]) -> str:
     """Levels in words, such as "P-5, P-6 and P-7"."""
     names = [f"P-{p}" for p in levels]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _name(index: int) -> str:
-    return SHORT.get(index, SIGNALS[index].label)
-
-
-def _said(value: float | np.floating, index: int) -> str:
-    """A whole number with its unit."""
-    return f"{value:.0f} {SIGNALS[index].unit}"

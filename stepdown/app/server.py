@@ -4,26 +4,23 @@ Answers are the bytes that the service made. Errors name a code and say what was
 what was sent. See docs/app.md for the paths in words, /docs for all of them.
 """
 
-import functools
-import hmac
 import html
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from stepdown import __version__
-from stepdown.app import wire
-from stepdown.app.routes import PROBLEMS, patients_router, records_router, whatif_router
-from stepdown.app.security import COOKIE, Fence, hash_token
+from stepdown.app.routes import ROUTERS, Desk
+from stepdown.app.security import Fence
 from stepdown.app.service import BANNER, BusyError, Line, Service
 
 STATIC = Path(__file__).parent / "static"
@@ -55,85 +52,22 @@ def create_app(service: Service, token: str | None = None) -> Fence:
         redoc_url=None,
     )
     line = Line(service.worker, service.config.queue, service.config.timeout)
-    csrf = secrets.token_urlsafe(24)
-    app.include_router(_about(service, csrf, token is not None))
-    app.include_router(_login(token))
-    app.include_router(whatif_router(service, line))
-    app.include_router(patients_router(service, line))
-    app.include_router(records_router(service, line, csrf))
-    app.include_router(_pages(app))
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    _handle_errors(app)
-    return Fence(app, line, LOCAL if token is None else None, token)
+    app.state.desk = Desk(service, line, secrets.token_urlsafe(24), token)
+    for router in ROUTERS:
+        app.include_router(router)
 
-
-def _about(service: Service, csrf: str, needs_token: bool) -> APIRouter:
-    router = APIRouter(tags=["service"])
-
-    @router.get("/healthz")
-    async def healthz() -> JSONResponse:
-        """Whether the process lives; says nothing about models."""
-        return JSONResponse({"status": "alive"})
-
-    @router.get("/readyz", responses={503: {"model": wire.Problem}})
-    async def readyz() -> JSONResponse:
-        """Whether answers can be given: models verified, loaded and warmed up."""
-        if service.phase == "ready":
-            return JSONResponse({"status": "ready", "model": service.engine.model})
-        code = "R13" if service.phase == "refused" else "warming"
-        told = service.problem or "The models are being loaded."
-        body = {"code": code, "sentence": told, "where": [], "status": service.phase}
-        return JSONResponse(body, 503, {"Retry-After": "2"})
-
-    @router.get("/v1/session")
-    async def session() -> JSONResponse:
-        """The token that writes need in `X-CSRF-Token`, and what kind of server this is."""
-        return JSONResponse(
-            {
-                "csrf": csrf,
-                "needs_token": needs_token,
-                "version": __version__,
-                "banner": BANNER,
-                "phase": service.phase,
-            }
-        )
-
-    return router
-
-
-def _login(token: str | None) -> APIRouter:
-    router = APIRouter(tags=["service"])
-
-    @router.post("/v1/login", responses=PROBLEMS)
-    async def login(body: wire.LoginBody, response: Response) -> dict[str, str]:
-        """Keep the token in a cookie that no script reads and no other site sends."""
-        if token is None:
-            raise HTTPException(409, "No token is needed on this machine itself.")
-        if not hmac.compare_digest(hash_token(body.token), token):
-            raise HTTPException(401, "Expected the token of this server.")
-        response.set_cookie(COOKIE, body.token, httponly=True, samesite="strict")
-        return {"status": "in"}
-
-    return router
-
-
-def _pages(app: FastAPI) -> APIRouter:
-    router = APIRouter(include_in_schema=False)
-
-    @functools.cache
-    def documentation() -> str:
-        return docs_page(app.openapi())
-
-    @router.get("/docs")
     async def docs() -> HTMLResponse:
-        return HTMLResponse(documentation())
+        return HTMLResponse(docs_page(app.openapi()))
 
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html", media_type="text/html")
 
+    app.add_api_route("/docs", docs, include_in_schema=False)
     for path in PAGES:
-        router.add_api_route(path, page)
-    return router
+        app.add_api_route(path, page, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    _handle_errors(app)
+    return Fence(app, line, LOCAL if token is None else None, token)
 
 
 def _handle_errors(app: FastAPI) -> None:
@@ -141,33 +75,33 @@ def _handle_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         where = [".".join(str(x)[:32] for x in one["loc"]) for one in error.errors()[:8]]
         words = error.errors()[0]["msg"] if error.errors() else "invalid"
-        return _problem(422, "invalid", f"Expected another body or query: {words[:200]}.", where)
+        sentence = f"Expected another body or query: {words[:200]}."
+        return _problem(422, "invalid", sentence, where=where)
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return _problem(
-            error.status_code, f"http_{error.status_code}", str(error.detail), [], error.headers
-        )
+        status = error.status_code
+        return _problem(status, f"http_{status}", str(error.detail), error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "internal", "Something failed here; the request is not to blame.", [])
+        return _problem(500, "internal", "Something failed here; the request is not to blame.")
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> JSONResponse:
         words = "Too many computations are waiting; try again."
-        return _problem(429, "busy", words, [], {"Retry-After": "1"})
+        return _problem(429, "busy", words, {"Retry-After": "1"})
 
 
 def _problem(
     status: int,
     code: str,
     sentence: str,
-    where: list[str],
     headers: Mapping[str, str] | None = None,
+    where: Sequence[str] = (),
 ) -> JSONResponse:
     """An error as JSON."""
-    body = {"code": code, "sentence": sentence, "where": where}
+    body = {"code": code, "sentence": sentence, "where": list(where)}
     return JSONResponse(body, status, dict(headers or {}))
 
 
@@ -183,10 +117,10 @@ def docs_page(api: dict[str, Any]) -> str:
         for method in ("get", "post")
         if method in entry
     )
-    shapes = api.get("components", {}).get("schemas", {})
-    listed = "".join(
-        f'<section id="{html.escape(name)}"><h3>{html.escape(name)}</h3>{_json(shape)}</section>'
-        for name, shape in shapes.items()
+    shapes = "".join(
+        f'<section id="{html.escape(name)}"><h3>{html.escape(name)}</h3>'
+        f"<pre>{html.escape(json.dumps(shape, indent=2))}</pre></section>"
+        for name, shape in api["components"]["schemas"].items()
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -195,20 +129,18 @@ def docs_page(api: dict[str, Any]) -> str:
         f'<p class="banner" data-testid="research-banner" role="note">{BANNER}</p>'
         f"<main><h1>{title}</h1><p>{html.escape(api['info']['description'])}</p>"
         '<p>For programs: <a href="/openapi.json">openapi.json</a></p>'
-        f"<h2>Paths</h2>{paths}<h2>Shapes</h2>{listed}</main></body></html>"
+        f"<h2>Paths</h2>{paths}<h2>Shapes</h2>{shapes}</main></body></html>"
     )
 
 
 def _operation(path: str, method: str, entry: dict[str, Any]) -> str:
     given = "".join(
-        f"<li><code>{html.escape(one['name'])}</code> in {one['in']}: "
-        f"<code>{html.escape(json.dumps(one['schema']))}</code></li>"
+        f"<li><code>{html.escape(one['name'])}</code> in {one['in']}: {_code(one['schema'])}</li>"
         for one in entry.get("parameters", [])
     )
-    body = entry.get("requestBody", {}).get("content", {}).get("application/json", {})
-    sent = f"<p>Body: {_link(body['schema'])}</p>" if body else ""
+    sent = f"<p>Body: {_shape(entry['requestBody'])}</p>" if "requestBody" in entry else ""
     answers = "".join(
-        f"<li>{status}: {html.escape(one.get('description', ''))} {_answer(one)}</li>"
+        f"<li>{status}: {html.escape(one['description'])} {_shape(one)}</li>"
         for status, one in entry["responses"].items()
     )
     words = html.escape(entry.get("description") or entry.get("summary", ""))
@@ -218,17 +150,14 @@ def _operation(path: str, method: str, entry: dict[str, Any]) -> str:
     )
 
 
-def _answer(one: dict[str, Any]) -> str:
-    content = one.get("content", {}).get("application/json", {})
-    return _link(content["schema"]) if "schema" in content else ""
+def _shape(told: dict[str, Any]) -> str:
+    """What a body or an answer looks like: a link to its shape, or the schema itself."""
+    schema = told.get("content", {}).get("application/json", {}).get("schema")
+    if schema is None:
+        return ""
+    name = html.escape(schema.get("$ref", "").rsplit("/", 1)[-1])
+    return f'<a href="#{name}">{name}</a>' if name else _code(schema)
 
 
-def _link(schema: dict[str, Any]) -> str:
-    name = schema.get("$ref", "").rsplit("/", 1)[-1]
-    if not name:
-        return f"<code>{html.escape(json.dumps(schema))}</code>"
-    return f'<a href="#{html.escape(name)}">{html.escape(name)}</a>'
-
-
-def _json(value: Any) -> str:
-    return f"<pre>{html.escape(json.dumps(value, indent=2))}</pre>"
+def _code(schema: dict[str, Any]) -> str:
+    return f"<code>{html.escape(json.dumps(schema))}</code>"

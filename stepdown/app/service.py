@@ -30,7 +30,7 @@ from stepdown.app.recordings import (
 from stepdown.app.request import Request, request_from_dict
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
-from stepdown.signals import NAMES, REQUIRED
+from stepdown.signals import KNOWN, NAMES, REQUIRED
 
 BANNER = "Research tool, not for patient care"
 Phase = Literal["warming", "ready", "refused"]
@@ -73,9 +73,11 @@ class Service:
         self.reviews: dict[str, dict[str, Any]] = {}
         self.preset, self.changed = "paper", None
         self._books: dict[str, Book] = {}
+        self._calibration: dict[str, Any] = {}
         self._writing = threading.Lock()
         self._stopped = threading.Event()
-        self._read_limits()
+        if entry := self.audit.last("limits"):  # outlives a restart
+            self._take_limits(entry)
 
     def start(self) -> None:
         """Load and warm up in the background."""
@@ -83,12 +85,12 @@ class Service:
 
     def load(self) -> None:
         """Load, verify, warm up; a damaged model leaves the recordings to look at (R13)."""
-        config = self.config
         try:
-            self.loaded = load_run(config.run, config.draws, self.gates, self.site)
+            self.loaded = load_run(self.config.run, self.config.draws)
             self.stays = self.loaded.stays
             warm_up(self.loaded.engine)
-            self._warm_ledger()
+            for patient in list(self.stays)[:1]:  # compiles the ledger, too
+                self._book(patient)
         except (ArtifactError, ValueError, OSError) as error:
             self._refuse(str(error))
             return
@@ -122,36 +124,39 @@ class Service:
         self.phase = "refused"
 
     @property
-    def engine(self) -> Engine:
-        """The engine of a ready service."""
+    def ready(self) -> Loaded:
+        """The models and recordings of a ready service."""
         if self.loaded is None:
             raise RuntimeError("expected a ready service, got one without models.")
-        return self.loaded.engine
+        return self.loaded
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of a ready service."""
+        return self.ready.engine
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Signals that can be asked with: those of the recordings, any until they are read."""
+        return next((stay.columns for stay in self.stays.values()), tuple(KNOWN))
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────
 
-    def compute(self, request: Request, source: dict[str, Any] | None) -> Computed:
-        """An answer without its number in the audit; `source` is a moment of a recording."""
-        if self.loaded is None:
-            return self.give_up(request, source, "R13")
-        context = self._context(None)
-        return Computed(self._answer(request, source, context), context)
-
-    def give_up(
-        self, request: Request, source: dict[str, Any] | None, code: str = "R14"
+    def compute(
+        self, request: Request, source: dict[str, Any] | None, code: str | None = None
     ) -> Computed:
-        """The answer to a request that could not be computed, or took too long."""
-        context = self._context(code)
-        return Computed(self._answer(request, source, context), context)
+        """An answer without its number in the audit; `source` is a moment of a recording.
 
-    def _context(self, service: str | None) -> dict[str, Any]:
-        """The settings of this moment; with them an answer can be computed again."""
-        return {
+        `code` says why nothing is forecast (R14 took too long). With the settings of this moment,
+        which go into the audit, the same answer can be computed again.
+        """
+        context = {
             "preset": self.preset,
             "site": asdict(self.site),
             "gates": asdict(self.gates),
-            "service": service,
+            "service": code or ("R13" if self.loaded is None else None),
         }
+        return Computed(self._answer(request, source, context), context)
 
     def _answer(
         self, request: Request, source: dict[str, Any] | None, context: dict[str, Any]
@@ -165,7 +170,8 @@ class Service:
             site=limits_from_dict(context["site"]),
             gates=GateConfig(**context["gates"]),
         )
-        return about | what_if(engine, request, context["preset"], self._skill(source))
+        skill = source and skill_so_far(self._book(source["patient"]), source["minute"])
+        return about | what_if(engine, request, context["preset"], skill)
 
     def remember(
         self, request: Request, source: dict[str, Any] | None, computed: Computed
@@ -188,7 +194,7 @@ class Service:
     def replay(self, entry: Entry) -> tuple[bytes, bool]:
         """Compute an entry again; the bytes, and whether they are those of back then."""
         body = entry.content()
-        request = request_from_dict(body["request"])
+        request = request_from_dict(body["request"], self.columns)
         known = self.loaded.engine.model["sha256"] if self.loaded else None
         if body["service"] is None and body["model"] != known:
             raise ValueError(
@@ -205,11 +211,11 @@ class Service:
         The same words to the same answer are one entry, however often they are sent.
         """
         with self._writing:
-            earlier = self.audit.of_kind("response", body["audit_id"])
+            earlier = self.audit.last("response", body["audit_id"])
             told = {name: body[name] for name in ("answer", "reason", "by")}
-            if earlier and all(earlier[-1].content()[name] == x for name, x in told.items()):
-                return earlier[-1].id, False
-            replaced = {"replaces": earlier[-1].id if earlier else None}
+            if earlier and all(earlier.content()[name] == x for name, x in told.items()):
+                return earlier.id, False
+            replaced = {"replaces": earlier.id if earlier else None}
             entry = self.audit.append("response", body | replaced, now_text())
         return entry.id, True
 
@@ -227,16 +233,6 @@ class Service:
             entry = self.audit.append("limits", changed, now_text())
             self._take_limits(entry)
         return entry.id
-
-    def _read_limits(self) -> None:
-        """The limits of the newest entry about them outlive a restart."""
-        before: int | None = None
-        while entries := self.audit.newest(256, before):
-            for entry in entries:
-                if entry.kind == "limits":
-                    self._take_limits(entry)
-                    return
-            before = entries[-1].id
 
     def _take_limits(self, entry: Entry) -> None:
         told = entry.content()
@@ -277,27 +273,21 @@ class Service:
         rows.sort(key=lambda row: ((row["review"] or {"rank": 9})["rank"], row["patient"]))
         return rows
 
-    def _skill(self, source: dict[str, Any] | None) -> dict[str, Any] | None:
-        if source is None or self.loaded is None:
-            return None
-        return skill_so_far(self._book(source["patient"]), source["minute"])
-
     def _book(self, patient: str) -> Book:
         """The ledger of a patient, scored once."""
         if patient not in self._books:
-            engine = self.engine
-            past = past_hours(self.stays[patient], engine.twin.steps, engine.used)
-            self._books[patient] = keep_book(engine, past)
+            past = past_hours(self.stays[patient], self.engine.twin.steps, self.engine.used)
+            self._books[patient] = keep_book(self.engine, past)
         return self._books[patient]
 
-    def _warm_ledger(self) -> None:
-        for patient in list(self.stays)[:1]:
-            self._book(patient)
-
     def calibration(self) -> dict[str, Any]:
-        """How the forecasts of test patients came out, and what the models give away."""
-        fitted_on = self.loaded.fitted_on.values() if self.loaded else ()
-        return measure_coverage(self.engine, self.stays.values(), fitted_on)
+        """How the forecasts of test patients came out, and what models give away; computed once."""
+        loaded = self.ready
+        if not self._calibration:
+            self._calibration = measure_coverage(
+                loaded.engine, loaded.stays.values(), loaded.fitted_on.values()
+            )
+        return self._calibration
 
 
 class BusyError(RuntimeError):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from stepdown.app import gates, sentences
 from stepdown.app.engine import (
     QUANTILES,
-    SHOWN,
     Engine,
     Outlook,
     count_similar,
@@ -22,43 +22,12 @@ from stepdown.app.engine import (
     distances,
     look,
     nearest_patients,
+    shown_columns,
 )
-from stepdown.app.gates import (
-    GATES,
-    LV_END,
-    PLACES,
-    STATE_CODES,
-    candidate_refusals,
-    forbidding_gates,
-    gate_wish,
-    has_gap,
-    place_levels,
-    refusal,
-    state_refusals,
-    suggest,
-)
-from stepdown.app.limits import (
-    DEFAULT_GATES,
-    JUDGED,
-    LV_FROM,
-    GateConfig,
-    Limits,
-    effective_limits,
-)
-from stepdown.app.pumps import PUMPS
-from stepdown.app.request import Read, Request, model_state, read_request
-from stepdown.app.sentences import (
-    Moment,
-    candidate_label,
-    count_words,
-    level_refusals,
-    reasons_for,
-    refused_reasons,
-    state_sentences,
-    verdict,
-)
-from stepdown.app.units import rounded
-from stepdown.signals import HORIZON, HR, LEVELS, LOWEST, LVEDP, MAP, NAMES, PULSATILITY, SIGNALS
+from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits, effective_limits
+from stepdown.app.request import PUMPS, Read, Request, model_state, read_request, rounded
+from stepdown.app.sentences import Moment
+from stepdown.signals import HORIZON, HR, KNOWN, LEVELS, LOWEST, LVEDP, MAP, PULSATILITY
 
 UNKNOWNS = (
     "vasopressors",
@@ -79,25 +48,23 @@ def what_if(
 ) -> dict[str, Any]:
     """Answer one request; `preset` are the limits of the server, `skill` the patient's ledger."""
     limits = effective_limits(engine.site, preset, request.limits)
-    read = read_request(request, engine.twin.steps, engine.table, engine.used)
-    refused = state_refusals(read.bed, engine.used, engine.gates, read.factors)
+    read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
+    refused = gates.state_refusals(read.bed, engine.used, engine.gates, read.factors)
     found = model_state(read, engine.used)
-    filled: tuple[str, ...] = ()
-    if refused[:8].any() or found is None:  # R09 alone may hold for want of the models' verdict
-        body = _refused(engine, request, read, refused)
-    else:
-        state, filled = found
-        outlook = look(engine, state, limits)
+    outlook, filled = None, ()
+    if found and not refused[:8].any():  # R09 alone may hold for want of the models' verdict
+        outlook, filled = look(engine, found[0], limits), found[1]
         bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
-        refused = state_refusals(bed, engine.used, engine.gates, read.factors)
-        if refused.any():
-            body = _refused(engine, request, read, refused)
-        else:
-            body = _forecast(engine, request, read, state, outlook, limits)
+        refused = gates.state_refusals(bed, engine.used, engine.gates, read.factors)
+    codes = [code for code, held in zip(gates.STATE_CODES, refused, strict=True) if held]
+    if found and outlook and not codes:
+        body = _forecast(engine, request, read, found[0], outlook, limits)
+    else:
+        body = _silence(request, int(read.bed.level), codes, engine.gates)
     return (
         {
-            "status": "refused" if refused.any() else "ok",
-            "refusals": state_sentences(read, refused, engine),
+            "status": "refused" if codes else "ok",
+            "refusals": sentences.state_sentences(read, codes, engine),
             "now": now_table(read, limits),
             "p_now": None if read.bed.level < 0 else int(read.bed.level),
             "pump": _pump(request),
@@ -107,7 +74,7 @@ def what_if(
             "quality": quality_notes(read, filled, engine.used),
         }
         | body
-        | {"skill": skill, "unknowns": list(UNKNOWNS), "model": engine.model}
+        | {"skill": skill, "unknowns": unknowns(engine), "model": engine.model}
     )
 
 
@@ -116,7 +83,7 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
     return (
         {
             "status": "refused",
-            "refusals": [refusal(code, DEFAULT_GATES)],
+            "refusals": [gates.refusal(code, DEFAULT_GATES)],
             "now": {},
             "p_now": request.p_now,
             "pump": _pump(request),
@@ -130,27 +97,28 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
     )
 
 
+def unknowns(engine: Engine) -> list[str]:
+    """What the models do not know about a patient."""
+    return [name for name in UNKNOWNS if name not in engine.names]
+
+
 def to_bytes(answer: dict[str, Any]) -> bytes:
     """The one JSON form of an answer: the same answer, the same bytes."""
     text = json.dumps(answer, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.encode()
 
 
-def _refused(engine: Engine, request: Request, read: Read, refused: np.ndarray) -> dict[str, Any]:
-    codes = [code for code, held in zip(STATE_CODES, refused, strict=True) if held]
-    return _silence(request, int(read.bed.level), codes, engine.gates)
-
-
 def _silence(
-    request: Request, level: int, codes: Sequence[str], gates: GateConfig
+    request: Request, level: int, codes: Sequence[str], config: GateConfig
 ) -> dict[str, Any]:
     """Candidates without any number, no suggestion; codes of the state are said of each level."""
-    said = [refusal(code, gates) for code in codes if code in STATE_CODES]
+    table = gates.refusal_codes(config)
+    said = [gates.refusal(code, config) for code in codes if code in gates.STATE_CODES]
     return {
         "candidates": [bare_candidate(p, level) | {"refusals": said} for p in request.candidates],
         "acceptable": [],
         "suggested": None,
-        "reasons": refused_reasons(codes, gates),
+        "reasons": ["No forecast and no suggestion.", *(table[code].sentence for code in codes)],
         "uncertainty": None,
         "policy": None,
     }
@@ -164,13 +132,13 @@ def _forecast(
     outlook: Outlook,
     limits: Limits,
 ) -> dict[str, Any]:
-    bed, nothing = read.bed, np.zeros(len(STATE_CODES), bool)
+    bed, nothing = read.bed, np.zeros(len(gates.STATE_CODES), bool)
     distance = distances(engine.support, state)
     similar = count_similar(engine.support, distance)
     p_value = np.asarray(outlook.p_value)
-    codes = candidate_refusals(p_value, similar, disagreement(outlook), engine.gates)
-    forbidden = forbidding_gates(bed, nothing, limits, engine.used)
-    place = place_levels(
+    codes = gates.candidate_refusals(p_value, similar, disagreement(outlook), engine.gates)
+    forbidden = gates.forbidding_gates(bed, nothing, limits, engine.used)
+    place = gates.place_levels(
         bed,
         ~np.any(list(forbidden.values()), axis=0),
         ~(codes["R10"] | codes["R11"]),
@@ -178,7 +146,7 @@ def _forecast(
         engine.gates,
     )
     good = (place == 0) & np.isin(np.array(LEVELS), request.candidates)
-    suggested = int(suggest(good, has_gap(bed.signals, engine.used)))
+    suggested = int(gates.suggest(good, gates.has_gap(bed.signals, engine.used)))
     moment = Moment(
         engine, request, read, outlook, limits, similar, distance, codes, forbidden, place
     )
@@ -186,7 +154,7 @@ def _forecast(
         "candidates": [make_candidate(moment, p) for p in request.candidates],
         "acceptable": [p for p in LEVELS if good[p - LOWEST]],
         "suggested": suggested if suggested > 0 else None,
-        "reasons": reasons_for(moment, suggested),
+        "reasons": sentences.reasons_for(moment, suggested),
         "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else int(bed.level)),
         "policy": policy_wish(engine, outlook, good),
     }
@@ -207,10 +175,10 @@ def _pump(request: Request) -> dict[str, Any]:
 def now_table(read: Read, limits: Limits) -> dict[str, Any]:
     """The newest sample of every signal that came, and its lowest in the hour; None is missing."""
     hour, bounds, table = read.bed.signals, limits.bounds(), {}
-    for index, signal in enumerate(SIGNALS):
-        column = hour[:, index]
+    for index, name in enumerate(read.bed.columns):
+        signal, column = KNOWN[name], hour[:, index]
         known = column[np.isfinite(column)]
-        table[signal.name] = {
+        table[name] = {
             "value": rounded(column[-1], signal.unit),
             "unit": signal.unit,
             "ucum": signal.ucum,
@@ -218,7 +186,7 @@ def now_table(read: Read, limits: Limits) -> dict[str, Any]:
             "highest": rounded(known.max(), signal.unit) if len(known) else None,
             "trend": _trend(column, signal.unit),
             "inside": _inside(column, *bounds[index]) if index in bounds else None,
-            "converted": read.converted.get(signal.name),
+            "converted": read.converted.get(name),
         }
     return table
 
@@ -242,12 +210,12 @@ def _trend(column: np.ndarray, unit: str) -> float | None:
 
 def quality_notes(read: Read, filled: Sequence[str], used: Sequence[int]) -> dict[str, Any]:
     """What was converted, carried over for the models, missing, or not looked at."""
-    missing = np.isnan(read.bed.signals).mean(0)
+    missing, columns = np.isnan(read.bed.signals).mean(0), read.bed.columns
     return {
         "converted": read.converted,
         "carried_over": list(filled),
-        "missing": {NAMES[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
-        "not_used": [name for i, name in enumerate(NAMES) if i not in used],
+        "missing": {columns[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
+        "not_used": [name for i, name in enumerate(columns) if i not in used],
         "age_min": None if np.isnan(read.bed.age) else round(float(read.bed.age), 1),
     }
 
@@ -259,7 +227,7 @@ def bare_candidate(p: int, level: int) -> dict[str, Any]:
     """A candidate without any number."""
     return {
         "p": p,
-        "label": candidate_label(p, level),
+        "label": sentences.candidate_label(p, level),
         "status": "refused",
         "refusals": [],
         "gates": [],
@@ -279,48 +247,48 @@ def make_candidate(moment: Moment, p: int) -> dict[str, Any]:
     """One level of an answer; a refused one carries no forecast numbers."""
     i, pump = p - LOWEST, PUMPS[moment.request.pump_profile or ""]
     bare = bare_candidate(p, int(moment.read.bed.level))
-    gates = [
-        {"code": code, "sentence": GATES[code]} for code, x in moment.forbidden.items() if x[i]
-    ]
+    held = [code for code, forbidden in moment.forbidden.items() if forbidden[i]]
+    told: dict[str, Any] = {
+        "gates": [{"code": code, "sentence": gates.GATES[code]} for code in held]
+    }
     if p > pump.highest:
         sentence = f"P-{p} is not a level of the {pump.label}."
-        refusals = [refusal("R07", moment.engine.gates, sentence)]
-        told = {"refusals": refusals, "gates": gates, "verdict": f"Not acceptable: {sentence}"}
-        return bare | told
-    support = {
+        refusals = [gates.refusal("R07", moment.engine.gates, sentence)]
+        return bare | told | {"refusals": refusals, "verdict": f"Not acceptable: {sentence}"}
+    told["refusals"] = sentences.level_refusals(moment, p)
+    told["support"] = {
         "n": int(moment.similar[i]),
         "pvalue": round(float(moment.outlook.p_value[i]), 4),
         "needed": moment.engine.gates.support,
     }
-    refusals = level_refusals(moment, p)
-    common = {"refusals": refusals, "gates": gates, "support": support}
-    common["verdict"] = verdict(moment, p, [gate["code"] for gate in gates])
-    if any(one["scope"] == "candidate" for one in refusals):
-        return bare | common
-    return bare | common | _numbers(moment, p) | {"status": "ok"}
+    told["verdict"] = sentences.verdict(moment, p, held)
+    if any(one["scope"] == "candidate" for one in told["refusals"]):
+        return bare | told
+    return bare | told | _numbers(moment, p) | {"status": "ok"}
 
 
 def _numbers(moment: Moment, p: int) -> dict[str, Any]:
     i = p - LOWEST
     quantiles, carried = _curves(moment, p)
     return {
-        "acceptable": PLACES[moment.place[i]] == "acceptable",
+        "acceptable": gates.PLACES[moment.place[i]] == "acceptable",
         "quantiles": quantiles,
         "carry_forward": carried,
         "risk": _risk(moment, i),
         "evidence": nearest_patients(moment.engine.support, moment.distance, p),
         "uncertainty": uncertainty_of(moment.outlook, p),
-        "notes": [LV_END] if p < LV_FROM else [],
+        "notes": [gates.LV_END] if p < LV_FROM else [],
     }
 
 
 def _curves(moment: Moment, p: int) -> tuple[dict[str, Any], dict[str, float | None]]:
     samples = moment.request.horizon_h * moment.engine.twin.steps
     quantiles, carried = {}, {}
-    for column, index in enumerate(SHOWN):
+    for column, index in enumerate(shown_columns(moment.engine.twin)):
         if index not in moment.engine.twin.scaler.present or (index == LVEDP and p < LV_FROM):
             continue
-        name, unit = NAMES[index], SIGNALS[index].unit
+        name = moment.engine.columns[index]
+        unit = KNOWN[name].unit
         curves = moment.outlook.quantiles[p - LOWEST, :, :samples, column]
         quantiles[name] = {
             f"q{100 * q:02.0f}": [rounded(x, unit) for x in curve]
@@ -336,7 +304,7 @@ def _risk(moment: Moment, i: int) -> dict[str, Any]:
     counts = dict(zip(names, (int(x) for x in moment.outlook.crossing[i]), strict=True))
     counts["any"] = int(moment.outlook.crossing_any[i])
     draws = moment.engine.draws
-    words = {name: count_words(count, draws) for name, count in counts.items()}
+    words = {name: sentences.count_words(count, draws) for name, count in counts.items()}
     return counts | {"draws": draws, "hours": HORIZON, "words": words}
 
 
@@ -346,9 +314,8 @@ def uncertainty_of(outlook: Outlook, p: int) -> dict[str, Any] | None:
     `patient` is within the members' own spread, `data` between the members. What the sensors add
     is not known to the model.
     """
-    columns = [SHOWN.index(MAP), SHOWN.index(PULSATILITY)]
-    within = float(np.sum(outlook.within[p - LOWEST, columns]))
-    between = float(np.sum(outlook.between[p - LOWEST, columns]))
+    within = float(np.sum(outlook.within[p - LOWEST]))
+    between = float(np.sum(outlook.between[p - LOWEST]))
     if not np.isfinite(within + between) or within + between <= 0:
         return None
     share = round(between / (within + between), 2)
@@ -360,7 +327,7 @@ def policy_wish(engine: Engine, outlook: Outlook, good: np.ndarray) -> dict[str,
     if engine.policy is None:
         return None
     wish = LEVELS[int(np.argmax(outlook.preference))]
-    kept = int(gate_wish(np.asarray(wish), good)) == wish
+    kept = int(gates.gate_wish(np.asarray(wish), good)) == wish
     held = "which is acceptable" if kept else "which is not acceptable here"
     words = f"The learned policy ({engine.method}) would choose P-{wish}, {held}."
     return {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}

@@ -27,7 +27,6 @@ from stepdown.handover import Cohort, Episodes
 from stepdown.policies.methods import OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.metrics import METRICS as EVERY_METRIC
-from stepdown.records.fitted_on import Parts, make_parts, save_fitted
 from stepdown.records.split import Parts, make_parts, save_fitted
 from stepdown.report.bedside_figures import draw_agreement, draw_rollouts, draw_weaning
 from stepdown.report.cohort_report import cohort_section, draw_records

@@ -7,7 +7,7 @@ import pytest
 
 from stepdown.app.recordings import request_at
 from stepdown.app.whatif import what_if
-from tests.app.small_run import Client, add_policy, make_run, make_service
+from tests.app.small_run import Client, add_lactate, add_policy, make_run, make_service
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +33,12 @@ def service(run, tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine(service):
     return service.engine
+
+
+@pytest.fixture(scope="session")
+def further(run):
+    """Models and patients with a further column."""
+    return add_lactate(run)
 
 
 @pytest.fixture(scope="session")

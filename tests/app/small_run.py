@@ -9,10 +9,12 @@ from typing import Any
 import equinox as eqx
 import httpx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from stepdown.app.engine import Engine
+from stepdown.app.engine import Engine, make_support
+from stepdown.app.recordings import Stay, read_stays
 from stepdown.app.server import create_app
 from stepdown.app.service import Service, ServiceConfig
 from stepdown.artifacts import CONFIG, config_to_dict, provenance, write_folder
@@ -20,7 +22,7 @@ from stepdown.guardian.fit import DensityConfig, fit_guardian, save_guardian
 from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
-from stepdown.handover import Transitions
+from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.policies.saved import save_policy
@@ -28,7 +30,7 @@ from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler, fit_scaler
 from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
 from stepdown.records.split import read_parts, save_fitted
-from stepdown.signals import LEVELS
+from stepdown.signals import LEVELS, columns_with
 from stepdown.training import stack
 from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step
 from stepdown.twin.fit import Twin, TwinConfig, make_twin, save_twin, twin_rows
@@ -88,10 +90,10 @@ def _last(member: Member) -> tuple[Any, Any]:
     return layer.weight, layer.bias
 
 
-def add_policy(run: Path) -> None:
-    """An unlearned policy, saved as a learned one is."""
+def add_policy(run: Path, scaler: Scaler | None = None) -> None:
+    """An unlearned policy, saved as a learned one is; by default of the run's own scale."""
     parts = read_parts(run / "cohort")
-    policy = make_policy(fit_scaler(make_transitions(parts.train)))
+    policy = make_policy(scaler or fit_scaler(make_transitions(parts.train)))
     save_fitted(
         run / "policy",
         lambda path: save_policy(path, policy, "bc"),
@@ -106,6 +108,44 @@ def make_policy(scaler: Scaler) -> LearnedPolicy:
     return LearnedPolicy(scaler, make_network(sizes, key=jr.key(3)))
 
 
+@dataclasses.dataclass(frozen=True)
+class Further:
+    """Models that were fitted on lactate, too, and test patients who have it."""
+
+    engine: Engine
+    stays: dict[str, Stay]
+
+
+def add_lactate(run: Path) -> Further:
+    """What a run would hold if its recordings had a further column."""
+    found = read_parts(run / "cohort")
+    train, select = (make_transitions(with_lactate(x)) for x in (found.train, found.select))
+    twin = quick_twin(train, select)
+    guardian, _ = fit_guardian(train, select, GUARDIAN, RECORDED, key=jr.key(0))
+    engine = Engine(
+        twin,
+        guardian,
+        make_support(train, select, twin.scaler, found.train.patient),
+        table="cp",
+        model={"sha256": "-"},
+        draws=DRAWS,
+        policy=make_policy(twin.scaler),
+        method="bc",
+        read_by_policy=twin.scaler.present,
+    )
+    return Further(engine, read_stays(with_lactate(found.test), "cp-smartassist"))
+
+
+def with_lactate(cohort: Cohort) -> Cohort:
+    """Lactate that falls with MAP, measured anew every hour."""
+    pressure = np.asarray(cohort.signals)[..., :1]
+    hourly = np.repeat(pressure[:, ::6], 6, axis=1)[:, : pressure.shape[1]]
+    signals = np.concatenate([np.asarray(cohort.signals), 1.0 + np.abs(90.0 - hourly) / 20], -1)
+    return dataclasses.replace(
+        cohort, signals=jnp.asarray(signals, jnp.float32), columns=columns_with(["lactate"])
+    )
+
+
 def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) -> Service:
     """A service of a run, ready unless told otherwise."""
     service = Service(ServiceConfig(run, state, draws=DRAWS, **settings))
@@ -114,12 +154,18 @@ def make_service(run: Path, state: Path, *, load: bool = True, **settings: Any) 
     return service
 
 
-def beside(service: Service, state: Path, engine: Engine | None = None, **settings: Any) -> Service:
-    """Another ready service with the same models, or with some of them changed."""
+def beside(
+    service: Service,
+    state: Path,
+    engine: Engine | None = None,
+    stays: dict[str, Stay] | None = None,
+    **settings: Any,
+) -> Service:
+    """Another ready service with the same models and patients, or with some of them changed."""
     made = Service(dataclasses.replace(service.config, folder=state, **settings))
     assert service.loaded is not None
     made.loaded = dataclasses.replace(service.loaded, engine=engine or service.engine)
-    made.stays, made.phase = service.stays, "ready"
+    made.stays, made.phase = stays or service.stays, "ready"
     return made
 
 

@@ -50,11 +50,16 @@ def change(folder, *statements):
 def test_what_was_appended_is_read_back_and_verified(whole, tmp_path):
     folder = copy(whole, tmp_path / "a")
     audit = Audit(folder)
-    assert audit.get(3).content() == {"number": 2, "values": [72.1, 88.0], "name": "p-é"}
+    third = audit.get(3)
+    assert third
+    assert third.content() == {"number": 2, "values": [72.1, 88.0], "name": "p-é"}
+    assert audit.get(41) is None
     assert [one.id for one in audit.newest(3)] == [40, 39, 38]
     assert [one.id for one in audit.newest(2, before=5)] == [4, 3]
     assert audit.append("response", {"audit_id": 3}, WHEN).id == 41
-    assert [one.id for one in audit.of_kind("response", 3)] == [41]
+    newest = audit.last("response", 3)
+    assert newest == audit.last("response") == audit.get(41)
+    assert audit.last("response", 2) is audit.last("limits") is None
     audit.close()
     assert verify(folder).valid
     assert verify(folder).entries == 41

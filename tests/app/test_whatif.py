@@ -107,7 +107,7 @@ def test_acceptable_levels_pass_every_gate_and_say_where_lv_metrics_end(answers)
 
 
 def state_of(engine, request):
-    found = model_state(read_request(request, 6, "cp", engine.used), engine.used)
+    found = model_state(read_request(request, 6, "cp", engine.columns, engine.used), engine.used)
     assert found is not None
     return found[0]
 
@@ -285,7 +285,7 @@ def test_a_request_survives_json(service):
     for stay in service.stays.values():
         request = request_at(stay, 700.0, 3, "map65")
         table = json.loads(json.dumps(dataclasses.asdict(request)))
-        assert request_from_dict(table) == request
+        assert request_from_dict(table, stay.columns) == request
 
 
 @settings(max_examples=count(60, 2000))
@@ -352,3 +352,9 @@ def test_one_program_serves_all_answers(engine, moments, caplog):
         assert "ompil" not in caplog.text
         jax.jit(lambda x: 2 * x)(jnp.zeros(3))
         assert "ompil" in caplog.text
+
+
+def test_levels_without_any_channel_are_refused_in_words(engine, request_):
+    answer = what_if(engine, dataclasses.replace(request_, channels={}))
+    assert "R02" in codes(answer)
+    assert answer["now"]["map"]["value"] is None

@@ -41,6 +41,14 @@ export const SIGNALS = {
   tau: { short: "Tau of the LV", brief: "Tau", axis: [0, 120], ticks: [0, 40, 80, 120], unit: "ms", digits: 0 },
   ese: { short: "End-systolic elastance", brief: "Elastance", axis: [0, 6], ticks: [0, 2, 4, 6], unit: "mmHg/mL", digits: 1 },
 };
+/** Add signals that only some places record, in the words of the server; the axis is the usual range. */
+export function learnSignals(channels) {
+  for (const [name, one] of Object.entries(channels)) {
+    if (SIGNALS[name]) continue;
+    const [low, high] = [Math.floor(one.soft_range[0]), Math.ceil(one.soft_range[1])];
+    SIGNALS[name] = { short: one.label, axis: [low, high], ticks: [low, (low + high) / 2, high], unit: one.unit, digits: high - low < 10 ? 2 : 1 };
+  }
+}
 export const SHOWN = ["map", "pulsatility", "hr", "lvedp", "flow"];
 export const LEVELS = [2, 3, 4, 5, 6, 7, 8, 9];
 

@@ -2,7 +2,7 @@
 
 import { get, patientPath } from "./api.js";
 import { dataTable, mountChart } from "./chart.js";
-import { SIGNALS, clip, h } from "./dom.js";
+import { SIGNALS, clip, h, learnSignals } from "./dom.js";
 import { watchAge } from "./live.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastOf } from "./whatif.js";
@@ -29,6 +29,7 @@ export async function showTrends(context) {
   if (row.patient !== patient || trend.patient !== patient) throw new Error("The server answered for another patient.");
   const bar = patientBar(context, row, quality.chip, [scaleLinks(context, hours)]);
   const past = pastOf(trend);
+  learnSignals(quality.channels);
   const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name]).map((name) => ({ name, ...figure(name, past, trend, hours) }));
   main.replaceChildren(bar.node, h("section", { class: "page" },
     h("div", { class: "trend-grid" }, figures.map((one) => one.node)),

@@ -1,7 +1,7 @@
 // The what-if screen of a recorded patient: ask, check that the answer is to the question, draw.
 
 import { get, getWhenReady, patientPath } from "./api.js";
-import { announce, clip, clock, entryName, exact, h } from "./dom.js";
+import { announce, clip, clock, entryName, exact, h, learnSignals } from "./dom.js";
 import { watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
 import { addressOf, patientBar } from "./patient_bar.js";
@@ -50,6 +50,7 @@ export async function showWhatIf(context) {
   ]);
   if (signal.aborted) return;
   requireSame(patient, answer, row, trend);
+  learnSignals(quality.channels);
   draw(context, { answer, row, trend, quality, limits, tooOld: codes.refusals.R01 });
 }
 

@@ -100,10 +100,16 @@ function legend() {
   return h("ul", { class: "legend", "aria-label": "Lines of the charts" }, KEY.map(([name, words]) => h("li", {}, h("i", { class: name, "aria-hidden": "true" }), words)));
 }
 
+/** Signals that only some places record and this answer forecasts. */
+function furtherOf(answer) {
+  const names = new Set(answer.candidates.flatMap((one) => Object.keys(one.quantiles ?? {})));
+  return [...names].filter((name) => SIGNALS[name] && !SHOWN.includes(name));
+}
+
 /** Draw an answer into `host`; `view` is {answer, past, selected, replay, onSelect}. */
 export function renderAnswer(host, view) {
   const { answer } = view;
-  const charts = SHOWN.map((name) => chartBox(view, name));
+  const charts = [...SHOWN, ...furtherOf(answer)].map((name) => chartBox(view, name));
   const note = h("p", { class: "note candidate-note", "data-testid": "candidate-note", role: "status" });
   const right = h("section", { class: "panel compare-panel", "aria-label": "Compare", tabindex: "0" });
   let selected = view.selected ?? firstLevel(answer);

@@ -282,3 +282,29 @@ def test_r14_a_computation_that_takes_too_long_is_refused(page, service, moments
     expect(page.get_by_test_id("refused-note")).to_be_visible()
     served.stop()
     hurried.stop()
+
+
+@pytest.fixture
+def wider(service, further, tmp_path):
+    """A server of a run whose models read lactate, too."""
+    other = beside(service, tmp_path, further.engine, further.stays)
+    made = Served(other)
+    yield made
+    made.stop()
+    other.stop()
+
+
+def test_a_further_column_is_drawn_as_the_api_tells_it(page, further, wider):
+    """Among the forecasts, and among the trends."""
+    asked = ((one, wider.ask(f"/v1/patients/{one}/whatif?at=700")) for one in further.stays)
+    patient, answer = next(pair for pair in asked if pair[1]["status"] == "ok")
+    candidate = next(one for one in answer["candidates"] if one["status"] == "ok")
+    show(page, f"{wider.url}/p/{patient}/whatif?at=700&h=6")
+    page.get_by_test_id(f"plevel-{candidate['p']}").click()
+    chart = Chart(page, "lactate")
+    wanted = [chart.pixel(0, value)[1] for value in candidate["quantiles"]["lactate"]["q50"]]
+    assert chart.quantiles()["q50"] == pytest.approx(wanted, abs=TOLERANCE)
+    drawn = page.locator("[data-testid=chart-lactate] path.measured")
+    assert drawn.evaluate("line => getComputedStyle(line).stroke") != "none"
+    page.goto(f"{wider.url}/p/{patient}/trends?at=700")
+    expect(page.get_by_test_id("trend-lactate")).to_contain_text("mmol/L")
