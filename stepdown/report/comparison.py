@@ -117,6 +117,11 @@ class Comparison:
                     found[judge, metric] = first
         return found
 
+    def reward(self, method: str, judge: str) -> float | None:
+        """The mean before a judge, if that has seen the method."""
+        judged = self.judged.get(judge, {})
+        return float(values_of(judged[method], "reward").mean()) if method in judged else None
+
     def before(self, judge: str) -> dict[str, Judged]:
         """What a judge has seen, in the order of the tables."""
         judged = self.judged.get(judge, {})

@@ -14,7 +14,7 @@ from stepdown.evaluation.judging import LookAhead, score_episodes
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, OwnTeam, Sampled, draw_starts, play
 from stepdown.policies.rules import RULES
-from stepdown.report.published_moments import describe_cohort
+from stepdown.report.cohort_report import describe_cohort
 from stepdown.signals import FLOW, LEVEL, LEVELS, MAP
 
 COUNT, STARTS = 256, 512

@@ -42,7 +42,7 @@ from stepdown.report.labels import (
     name_of,
 )
 from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
-from stepdown.report.summary import say_across, say_against, say_agreement
+from stepdown.report.results_page import say_across, say_against, say_agreement
 from tests.report.comparisons import KNOWN, comparison, judged, together
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from stepdown.handover import Cohort
-from stepdown.report.grids import to_csv, to_html
-from stepdown.report.published_moments import (
+from stepdown.report.cohort_report import (
     MOMENTS,
     Row,
     describe_cohort,
@@ -15,6 +14,7 @@ from stepdown.report.published_moments import (
     moments_text,
     summarize,
 )
+from stepdown.report.grids import to_csv, to_html
 from stepdown.signals import HR, MAP, NAMES, PULSATILITY
 
 
