@@ -29,7 +29,7 @@ from stepdown.policies.methods import OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.records.fitted_on import Parts, make_parts, save_fitted
 from stepdown.report.cohort_report import cohort_section, describe_cohort, moment_rows, moments_text
-from stepdown.report.comparison import Comparison, same_question
+from stepdown.report.comparison import PRESET, SEARCHED, Comparison, same_question, short_grid
 from stepdown.report.comparison_figures import (
     SensitivityPoint,
     constant_levels,
@@ -39,7 +39,6 @@ from stepdown.report.comparison_figures import (
     draw_exploitation,
     draw_sensitivity,
 )
-from stepdown.report.comparison_tables import PRESET, SEARCHED, short_grid
 from stepdown.report.evidence import Findings, first_screen, named_pictures
 from stepdown.report.evidence_figures import draw_evidence
 from stepdown.report.grids import plain, to_csv, to_html, to_text

@@ -121,7 +121,7 @@ def draw_exploitation(comparison: Comparison) -> bytes:
     Both are differences to the clinicians from the same starts, so that an interval speaks of the
     method and not of the patients; without clinicians, to holding the level, or to nothing.
     """
-    last = comparison.judges[-1]
+    last = comparison.truth
     judged = comparison.judged[last]
     known = [x for x in (CLINICIANS, "hold") if all(x in y for y in comparison.judged.values())]
     reference = known[0] if known else None
@@ -205,7 +205,7 @@ def draw_score_distributions(
     comparison: Comparison, judge: str | None = None, methods: Sequence[str] = ()
 ) -> bytes:
     """Reward, ACP, weaning and unsafe hours of all episodes, a row for each method (Fig. 4)."""
-    judge = judge or comparison.judges[-1]
+    judge = judge or comparison.truth
     judged = comparison.judged[judge]
     usual = [x for x in SCORED if x in judged]
     shown = list(methods) or usual or list(judged)[:4]
@@ -350,7 +350,7 @@ def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
 
 def draw_action_mix(comparison: Comparison, judge: str | None = None) -> bytes:
     """Which levels were chosen, all episodes and hours of a judge; a bar for each method."""
-    judge = judge or comparison.judges[-1]
+    judge = judge or comparison.truth
     judged = comparison.before(judge)
     methods = [x for x in judged if x not in CONSTANT][::-1]
 

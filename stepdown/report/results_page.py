@@ -26,27 +26,25 @@ from stepdown.evaluation.compare import (
 from stepdown.report.comparison import (
     Comparison,
     Margin,
-    across_rows,
-    drop_rows,
-    judges_of,
-    margin_of,
-    mean_of,
-    penalty_rows,
-    same_question,
-    time_rows,
-)
-from stepdown.report.comparison_tables import (
     Trials,
     across_grid,
+    across_rows,
     changes_grid,
     claims_grid,
     cohorts_grid,
     drop_grid,
+    drop_rows,
     heading,
+    judges_of,
+    margin_of,
+    mean_of,
     penalty_grid,
+    penalty_rows,
     safety_grid,
+    same_question,
     search_grid,
     time_grid,
+    time_rows,
 )
 from stepdown.report.evidence import Findings, evidence_section, evidence_tables, first_screen
 from stepdown.report.grids import signed, span, to_html
@@ -168,9 +166,9 @@ class Results:
         return f"tables/{folder}{one.name}"
 
 
-def _kind(one: Comparison) -> tuple[str, str, bool]:
+def _kind(one: Comparison) -> tuple[str, str]:
     """What comparisons of several data sets share."""
-    return one.cohort, one.setting, one.sampled
+    return one.cohort, one.setting
 
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────

@@ -9,27 +9,25 @@ import pytest
 
 from stepdown.evaluation.compare import Row, student
 from stepdown.report.comparison import (
-    Comparison,
-    across_rows,
-    drop_rows,
-    find,
-    penalty_rows,
-    same_question,
-    time_rows,
-)
-from stepdown.report.comparison_tables import (
     PRESET,
     SEARCHED,
+    Comparison,
     across_grid,
+    across_rows,
     changes_grid,
     claims_grid,
     cohorts_grid,
     drop_grid,
+    drop_rows,
+    find,
     penalty_grid,
+    penalty_rows,
     safety_grid,
+    same_question,
     search_grid,
     short_grid,
     time_grid,
+    time_rows,
 )
 from stepdown.report.grids import DASH, Cell, Grid, signed, to_csv, to_markdown, to_text
 from stepdown.report.labels import (
