@@ -385,4 +385,4 @@ def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk) -> dict[str, by
                 numbers = (found["mean"], found["low"], found["high"])
                 chosen = usual[parameter] == value
                 points.append(SensitivityPoint(parameter, value, judge, metric, *numbers, chosen))
-    return {"sensitivity": draw_sensitivity(points, to="clinicians'")}
+    return {"sensitivity": draw_sensitivity(points)}

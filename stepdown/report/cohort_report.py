@@ -196,17 +196,25 @@ def _score_hours(
     return jax.vmap(one)(states)
 
 
+def _row(
+    words: tuple[str, str, str], ours: float, published: float, scale: str, bar: float | None
+) -> Row:
+    """A number whose difference is counted in percent of the published one, or as it is."""
+    difference = ours - published
+    if scale == "%":
+        difference = 100 * difference / published
+    return Row(*words, ours, published, difference, scale, bar)
+
+
 def _moments(samples: dict[str, np.ndarray]) -> Iterable[Row]:
     units = {name: KNOWN[name].unit for name in MOMENTS if name in KNOWN}
     units |= {"level": "P", "reward": ""}
     for name, (mean, sd) in MOMENTS.items():
         ours = float(np.nanmean(samples[name], dtype=float))
-        distance = (ours - mean) / sd
-        yield Row("mean", name, units[name], ours, mean, distance, "sd", MEAN_BAR)
+        yield Row("mean", name, units[name], ours, mean, (ours - mean) / sd, "sd", MEAN_BAR)
     for name, (_, sd) in MOMENTS.items():
         ours = float(np.nanstd(samples[name], dtype=float))
-        distance = 100 * (ours - sd) / sd
-        yield Row("standard deviation", name, units[name], ours, sd, distance, "%", SD_BAR)
+        yield _row(("standard deviation", name, units[name]), ours, sd, "%", SD_BAR)
 
 
 def _dynamics(
@@ -215,12 +223,10 @@ def _dynamics(
     pairs = seen[:, 1:] & seen[:, :-1]
     for name, published in LAG_ONE.items():
         ours = _correlation(columns[name][:, :-1][pairs], columns[name][:, 1:][pairs])
-        yield Row("lag-1 correlation", name, "", ours, published, ours - published, "r", LAG_BAR)
+        yield _row(("lag-1 correlation", name, ""), ours, published, "r", LAG_BAR)
     for (one, other), published in CORRELATIONS.items():
         ours = _correlation(samples[one], samples[other])
-        distance = ours - published
-        words = f"{one} – {other}"
-        yield Row("correlation", words, "", ours, published, distance, "r", CORRELATION_BAR)
+        yield _row(("correlation", f"{one} – {other}", ""), ours, published, "r", CORRELATION_BAR)
 
 
 def _correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -232,13 +238,11 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _decisions(hours: dict[str, np.ndarray]) -> Iterable[Row]:
-    ours = _percent(hours["change"] == 0)
-    words = ("decisions", "level unchanged over the hour", "%")
-    yield Row(*words, ours, UNCHANGED, ours - UNCHANGED, "points", UNCHANGED_BAR)
+    ours, words = _percent(hours["change"] == 0), "level unchanged over the hour"
+    yield _row(("decisions", words, "%"), ours, UNCHANGED, "points", UNCHANGED_BAR)
     for name, published in STABLE.items():
         ours = _percent(hours[name])
-        distance = ours - published
-        yield Row("stable hours", name, "%", ours, published, distance, "points", STABLE_BAR)
+        yield _row(("stable hours", name, "%"), ours, published, "points", STABLE_BAR)
 
 
 def _percent(flags: np.ndarray) -> float:
@@ -250,21 +254,19 @@ def _by_level(samples: dict[str, np.ndarray]) -> Iterable[Row]:
         for level, published in zip(LEVELS, means, strict=True):
             values = samples[name][samples["level"] == level]
             ours = float(np.nanmean(values, dtype=float)) if values.size else float("nan")
-            distance = 100 * (ours - published) / published
             words = (f"{name} by level", f"P{level}", KNOWN[name].unit)
-            yield Row(*words, ours, published, distance, "%", BY_LEVEL_BAR)
+            yield _row(words, ours, published, "%", BY_LEVEL_BAR)
 
 
-def _shown(samples: dict[str, np.ndarray], seen: Bool[np.ndarray, "patients steps"]) -> list[Row]:
+def _shown(
+    samples: dict[str, np.ndarray], seen: Bool[np.ndarray, "patients steps"]
+) -> Iterable[Row]:
     """Numbers without a bar: they follow from practice, not from physiology."""
-    rows = []
     for level, published in zip(LEVELS, LEVEL_SHARES, strict=True):
         ours = _percent(samples["level"] == level)
-        words = ("share of levels", f"P{level}", "%")
-        rows.append(Row(*words, ours, published, ours - published, "points", None))
+        yield _row(("share of levels", f"P{level}", "%"), ours, published, "points", None)
     stay = float(seen.sum(1).mean()) * SAMPLE_MINUTES / 60
-    percent = 100 * (stay - STAY_HOURS) / STAY_HOURS
-    return [*rows, Row("record", "mean length", "h", stay, STAY_HOURS, percent, "%", None)]
+    yield _row(("record", "mean length", "h"), stay, STAY_HOURS, "%", None)
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ patients. Nobody is called the best unless the interval to every other learned m
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.judging import Judged
 from stepdown.handover import DataName, SettingName
-from stepdown.report.grids import Cell, Grid, apart, mean_sd, number, signed, span
+from stepdown.report.grids import Cell, Grid, apart, mean_sd, number, signed, span, valued
 from stepdown.report.labels import (
     BASELINES,
     BESIDE,
@@ -295,12 +296,12 @@ def mean_of(comparison: Comparison, judge: str, method: str, metric: str) -> flo
 
 def safety_grid(comparison: Comparison) -> Grid:
     """Reward and unsafe hours before every judge, the share of the room, the paper's reward."""
-    numbers, truth, metrics = Numbers(comparison), comparison.truth, metrics_of("safety")
-    room = any((x["metric"], x["judge"]) == ("room_percent", truth) for x in comparison.rows)
-
-    def line(method: str) -> list[Cell]:
-        return numbers.line(method, metrics) + [numbers.room(method, truth)] * room
-
+    truth = comparison.truth
+    head, above, line = _columns(comparison, _words("safety"), readings=True)
+    rooms = {x["method"]: x for x in comparison.rows
+             if (x["metric"], x["judge"]) == ("room_percent", truth)}  # fmt: skip
+    if rooms:
+        head, above = (*head, "room, %"), (*above, (JUDGES[truth].words, 1))
     note = (
         f"Below a value: its difference to {name_of(OURS)}, paired, with the 95 % interval over "
         "patients; ≈ where that contains zero. ± is the sd over seeds. Bold: clearly ahead of "
@@ -308,36 +309,51 @@ def safety_grid(comparison: Comparison) -> Grid:
         "Room: 0 % are the clinicians, 100 % the look-ahead. Constant levels are in the CSV. "
         f"Paper: {SOURCES[comparison.data]}; its clinicians are its recorded expert."
     )
-    head = ("Method", *numbers.head(metrics), *["room, %"] * room)
-    above = (("", 1), *numbers.above(metrics), *[(JUDGES[truth].words, 1)] * room)
-    lines, groups = _grouped(comparison, line)
+    lines, groups = _grouped(
+        comparison, lambda x: [*line(x), *[valued(rooms.get(x), 0)] * bool(rooms)]
+    )
     return Grid(f"Reward and safety: {heading(comparison)}", head, lines, above, groups, note)
 
 
 def changes_grid(comparison: Comparison) -> Grid:
     """Jumps of the level and weaning scores before every judge, beside the paper's."""
-    numbers, metrics = Numbers(comparison), metrics_of("changes")
+    head, above, line = _columns(comparison, _words("changes"), readings=True)
     note = (
         "ACP adds up jumps of more than two levels. Weaning scores count decisions in hours that "
         "are stable by gradient (the paper's), by limits, or by both; the difference is of the "
         "first. Stepping down blindly scores high, so read them beside the unsafe hours. Cloning "
         "by the most probable level nearly holds it, so a lower ACP is not to be expected."
     )
-    head, above = ("Method", *numbers.head(metrics)), (("", 1), *numbers.above(metrics))
-    lines, groups = _grouped(comparison, lambda method: numbers.line(method, metrics))
+    lines, groups = _grouped(comparison, line)
     return Grid(f"Changes of level: {heading(comparison)}", head, lines, above, groups, note)
+
+
+def penalty_grid(comparison: Comparison) -> Grid:
+    """The paper's table of penalty types: reward, ACP and weaning by judge, ours beside theirs."""
+    metrics: dict[Metric, str] = {
+        "reward": "Reward",
+        "acp": "ACP, levels",
+        "ws_gradient": "WS (gradient)",
+    }
+    head, above, line = _columns(comparison, metrics, readings=False)
+    lines = tuple((Cell(name_of(x)), *line(x)) for x in comparison.methods(PENALTIES))
+    title, note = f"Penalty types: {heading(comparison)}", f"Paper: {SOURCES['penalty']}."
+    return Grid(title, head, lines, above, note=note)
 
 
 def short_grid(comparison: Comparison) -> Grid:
     """What a terminal shows: reward before every judge, the rest before the last one."""
-    numbers, judges = Numbers(comparison), comparison.judges
-    truth, others = comparison.truth, tuple(METRICS)[1:]
+    judges, truth, others = comparison.judges, comparison.truth, tuple(METRICS)[1:]
+
+    def shown(method: str, judge: str, metric: Metric) -> Cell:
+        one = METRICS[metric]
+        return Cell(number(one.scale * mean_of(comparison, judge, method, metric), one.digits))
 
     def line(method: str) -> list[Cell]:
-        cells = [Cell(numbers.shown(method, x, "reward")) for x in judges]
+        cells = [shown(method, x, "reward") for x in judges]
         row = apart(comparison.row(method, truth, f"reward_minus_{OURS}"))
         cells.append(Cell(f"{row.text} {row.note}") if row.note else Cell())
-        return [*cells, *(Cell(numbers.shown(method, truth, x)) for x in others)]
+        return [*cells, *(shown(method, truth, x) for x in others)]
 
     names, brief = (JUDGES[x].words.split()[0] for x in judges), (METRICS[x].brief for x in others)
     head = ("method", *names, "minus CORMPO", *brief)
@@ -345,27 +361,6 @@ def short_grid(comparison: Comparison) -> Grid:
     lines, groups = _grouped(comparison, line)
     title = f"Learned from {heading(comparison)}"
     return Grid(title, head, lines, (("", 1), ("reward in", len(judges)), over), groups)
-
-
-def penalty_grid(comparison: Comparison) -> Grid:
-    """The paper's table of penalty types: reward, ACP and weaning by judge, ours beside theirs."""
-    numbers, judges = Numbers(comparison), comparison.judges
-    metrics: dict[Metric, str] = {
-        "reward": "Reward",
-        "acp": "ACP, levels",
-        "ws_gradient": "WS (gradient)",
-    }
-    names = [*(JUDGES[x].words for x in judges), "paper"]
-    above = (("", 1), *((words, len(names)) for words in metrics.values()))
-    lines = []
-    for method in comparison.methods(PENALTIES):
-        cells = [Cell(name_of(method))]
-        for metric in metrics:
-            cells += [numbers.cell(method, x, metric) for x in judges]
-            cells.append(numbers.papers(method, metric))
-        lines.append(tuple(cells))
-    title, note = f"Penalty types: {heading(comparison)}", f"Paper: {SOURCES['penalty']}."
-    return Grid(title, ("Method", *3 * names), tuple(lines), above, note=note)
 
 
 def cohorts_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
@@ -421,66 +416,48 @@ def _noise(comparison: Comparison) -> str:
 # ── cells ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """The tidy rows of a comparison, as cells."""
+def _words(table: str) -> dict[Metric, str]:
+    return {metric: METRICS[metric].words for metric in metrics_of(table)}
 
-    comparison: Comparison
 
-    def head(self, metrics: Sequence[Metric]) -> list[str]:
-        """A column for every judge and, where the paper prints the metric, for the paper."""
-        judges = [JUDGES[x].words for x in self.comparison.judges]
-        return [x for one in metrics for x in (*judges, *["paper"] * METRICS[one].printed)]
+def _columns(
+    comparison: Comparison, metrics: Mapping[Metric, str], *, readings: bool
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...], Callable[[str], list[Cell]]]:
+    """Head, words above it, and the cells of a method, for metrics that have such words.
 
-    def above(self, metrics: Sequence[Metric]) -> list[tuple[str, int]]:
-        """The words of the metrics over their columns."""
-        judges = len(self.comparison.judges)
-        return [(METRICS[one].words, judges + METRICS[one].printed) for one in metrics]
+    A column for every judge and, where the paper prints the metric, for the paper.
+    """
+    judges = comparison.judges
+    names = {x: [JUDGES[y].words for y in judges] + ["paper"] * METRICS[x].printed for x in metrics}
 
-    def line(self, method: str, metrics: Sequence[Metric]) -> list[Cell]:
-        """What stands in these columns."""
+    def line(method: str) -> list[Cell]:
         cells = []
-        for one in metrics:
-            cells += [self.cell(method, x, one, readings=True) for x in self.comparison.judges]
-            cells += [self.papers(method, one)] * METRICS[one].printed
+        for metric in metrics:
+            cells += [_cell(comparison, method, x, metric, readings=readings) for x in judges]
+            paper = REWARDS[comparison.data].get(method, {}).get(metric, (math.nan, None))
+            cells += [Cell(mean_sd(*paper, 3))] * METRICS[metric].printed
         return cells
 
-    def shown(self, method: str, judge: str, metric: Metric) -> str:
-        """One number as it is shown, or a dash."""
-        one = METRICS[metric]
-        return number(one.scale * mean_of(self.comparison, judge, method, metric), one.digits)
+    above = (("", 1), *((words, len(names[metric])) for metric, words in metrics.items()))
+    return ("Method", *itertools.chain(*names.values())), above, line
 
-    def cell(self, method: str, judge: str, metric: Metric, *, readings: bool = False) -> Cell:
-        """Mean ± sd, or the means of all readings, and below it the difference to CORMPO."""
-        row, one = self.comparison.row(method, judge, metric), METRICS[metric]
-        if row is None:
-            return Cell()
-        text = mean_sd(one.scale * at(row, "mean"), sd_of(row, one.scale), one.digits)
-        if readings and one.beside:
-            several = (mean_of(self.comparison, judge, method, x) for x in (metric, *one.beside))
-            text = " / ".join(map(number, several))
-        strong = self.comparison.winners.get((judge, metric)) == method
-        return Cell(text, self.apart(method, judge, metric), strong)
 
-    def apart(self, method: str, judge: str, metric: Metric) -> str:
-        """The difference to CORMPO in a few signs; ≈ where it may be none."""
-        row, one = self.comparison.row(method, judge, f"{metric}_minus_{OURS}"), METRICS[metric]
-        if row is None:
-            return ""
-        cell, same = apart(row, one.digits, one.scale), at(row, "low") <= 0 <= at(row, "high")
-        return f"{'≈ ' * same}{cell.text} {cell.note}"
-
-    def room(self, method: str, judge: str) -> Cell:
-        """The share of the room, with its interval."""
-        row = self.comparison.row(method, judge, "room_percent")
-        if row is None or not math.isfinite(at(row, "mean")):
-            return Cell()
-        return Cell(number(at(row, "mean"), 0), span(at(row, "low"), at(row, "high"), 0))
-
-    def papers(self, method: str, metric: str) -> Cell:
-        """What the paper prints, if anything."""
-        found = REWARDS[self.comparison.data].get(method, {}).get(metric)
-        return Cell() if found is None else Cell(mean_sd(*found, 3))
+def _cell(
+    comparison: Comparison, method: str, judge: str, metric: Metric, *, readings: bool
+) -> Cell:
+    """Mean ± sd, or the means of all readings; below it the difference to CORMPO, ≈ if none."""
+    row, one = comparison.row(method, judge, metric), METRICS[metric]
+    if row is None:
+        return Cell()
+    text = mean_sd(one.scale * at(row, "mean"), sd_of(row, one.scale), one.digits)
+    if readings and one.beside:
+        several = (mean_of(comparison, judge, method, x) for x in (metric, *one.beside))
+        text = " / ".join(map(number, several))
+    minus, note = comparison.row(method, judge, f"{metric}_minus_{OURS}"), ""
+    if minus is not None:
+        cell, same = apart(minus, one.digits, one.scale), at(minus, "low") <= 0 <= at(minus, "high")
+        note = f"{'≈ ' * same}{cell.text} {cell.note}"
+    return Cell(text, note, strong=comparison.winners.get((judge, metric)) == method)
 
 
 def heading(comparison: Comparison) -> str:

@@ -26,7 +26,7 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.judging import Judged
 from stepdown.report.comparison import Comparison
-from stepdown.report.grids import DASH, Cell, Grid, apart, number, signed, span
+from stepdown.report.grids import DASH, Cell, Grid, apart, number, signed, span, valued
 from stepdown.report.labels import (
     CEILING,
     CLINICIANS,
@@ -469,7 +469,7 @@ def records_grid(findings: Findings) -> Grid:
     )  # fmt: skip
     lines = []
     for one in in_order(policies):
-        cells = [_interval_cell(one["estimates"].get(x)) for x in ESTIMATORS]
+        cells = [valued(one["estimates"].get(x)) for x in ESTIMATORS]
         cells.append(_bounds_cell(one))
         if truth is not None:
             cells.append(Cell(number(findings.true_reward(one["method"]))))
@@ -626,7 +626,7 @@ def transfer_grid(findings: Findings) -> Grid:
     """Methods by shift: what they reach where patients or teams are different."""
     shifts, methods, found = _shifted(findings)
     theirs = [found.get((shift, CLINICIANS, "reward")) for shift in shifts]
-    lines = [(Cell("Clinicians, the reward itself"), *map(_value, theirs))]
+    lines = [(Cell("Clinicians, the reward itself"), *map(valued, theirs))]
     for method in methods:
         rows = (found.get((shift, method, f"reward_minus_{CLINICIANS}")) for shift in shifts)
         lines.append((Cell(name_of(method)), *map(apart, rows)))
@@ -663,10 +663,6 @@ def _shifted(findings: Findings) -> tuple[list[str], list[str], dict[tuple[str, 
     return [name for name, _ in info["shifts"]], ranked(list(methods)), found
 
 
-def _value(row: Row | None) -> Cell:
-    return Cell() if row is None else Cell(number(row["mean"]), span(row["low"], row["high"]))
-
-
 def _share(row: Row | None) -> Cell:
     if row is None:
         return Cell()
@@ -691,12 +687,3 @@ def _span_cell(row: Row, name: str) -> Cell:
         return Cell()
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return apart({"mean": row[name], "low": low, "high": high})
-
-
-def _interval_cell(value: Info | None) -> Cell:
-    """A value with its interval, which may have no limit."""
-    if value is None or value["mean"] is None:
-        return Cell()
-    low, high = value["low"], value["high"]
-    between = "no limit" if low is None or high is None else span(low, high)
-    return Cell(number(value["mean"]), between)

@@ -103,6 +103,15 @@ def apart(found: Mapping[str, Any] | None, digits: int = 2, scale: float = 1.0) 
     return Cell(signed(mean, digits), span(low, high, digits), strong=low > 0 or high < 0)
 
 
+def valued(found: Mapping[str, Any] | None, digits: int = 2) -> Cell:
+    """A mean with its interval, which may have no limit; empty where nothing is known."""
+    if found is None or found["mean"] is None or not math.isfinite(found["mean"]):
+        return Cell()
+    low, high = found["low"], found["high"]
+    between = "no limit" if low is None or high is None else span(low, high, digits)
+    return Cell(number(found["mean"], digits), between)
+
+
 def to_csv(
     rows: Sequence[Mapping[str, object]],
     columns: Sequence[str] = (),

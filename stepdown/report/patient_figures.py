@@ -251,22 +251,21 @@ def pick_examples(cohort: Cohort, outcome: np.ndarray | None = None) -> list[tup
 
 def _facts(cohort: Cohort) -> dict[str, np.ndarray]:
     """What the choice looks at, one number per stay."""
-    facts: dict[str, list[float]] = {}
-    per_hour = round(60 / cohort.minutes)
+    per_hour, facts = round(60 / cohort.minutes), []
     for row in range(len(cohort.patient)):
         seen = np.asarray(cohort.seen)[row]
         level = np.asarray(cohort.level)[row][seen].astype(float)
         pressure = np.asarray(cohort.signals)[row, :, MAP][seen]
-        one = {
-            "hours": len(level) / per_hour,
-            "last_level": level[-1],
-            "late_level": level[-24 * per_hour :].mean(),
-            "drop": level.max() - level[-1],
-            "rescue": _largest_rescue(level, pressure, per_hour),
-        }
-        for name, value in one.items():
-            facts.setdefault(name, []).append(value)
-    return {name: np.asarray(values) for name, values in facts.items()}
+        facts.append(
+            {
+                "hours": len(level) / per_hour,
+                "last_level": level[-1],
+                "late_level": level[-24 * per_hour :].mean(),
+                "drop": level.max() - level[-1],
+                "rescue": _largest_rescue(level, pressure, per_hour),
+            }
+        )
+    return {name: np.asarray([one[name] for one in facts]) for name in facts[0]}
 
 
 def _largest_rescue(level: np.ndarray, pressure: np.ndarray, per_hour: int) -> float:
@@ -297,30 +296,22 @@ def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]]) -> bytes:
     def draw(figure: Figure) -> None:
         parts = np.atleast_1d(np.array(figure.subfigures(len(cases), 1)))
         for part, (words, methods) in zip(parts, cases.items(), strict=True):
-            _draw_case(part, words, methods, columns)
+            axes = part.subplots(
+                2, columns, sharex=True, sharey="row", height_ratios=(2, 1), squeeze=False
+            )
+            part.suptitle(words, x=0.01, ha="left", fontsize=12, fontweight="bold")
+            for column, (method, episode) in zip(axes.T, methods.items(), strict=False):
+                _draw_episode(column, episode)
+                weight = "bold" if method == OURS else "normal"
+                title = f"{name_of(method)}\n{_score_words(episode)}"
+                column[0].set_title(title, fontsize=9, fontweight=weight)
+            for axis in axes[:, len(methods) :].ravel():
+                axis.set_visible(False)
+            axes[0, 0].set_ylabel("mmHg; beats/min")
+            axes[1, 0].set_ylabel("Level", color=LEVEL_COLOR)
         figure.legend(handles=_vital_handles(), loc="outside lower center", ncols=6, frameon=False)
 
     return to_png(draw, (1.0 + 2.55 * columns, 0.5 + 4.3 * len(cases)))
-
-
-def _draw_case(
-    figure: SubFigure, words: str, methods: Mapping[str, Episodes], columns: int
-) -> None:
-    axes = figure.subplots(
-        2, columns, sharex=True, sharey="row", height_ratios=(2, 1), squeeze=False
-    )
-    figure.suptitle(words, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    for column, (method, episode) in enumerate(methods.items()):
-        _draw_episode(axes[:, column], episode)
-        axes[0, column].set_title(
-            f"{name_of(method)}\n{_score_words(episode)}",
-            fontsize=9,
-            fontweight="bold" if method == OURS else "normal",
-        )
-    for axis in axes[:, len(methods) :].ravel():
-        axis.set_visible(False)
-    axes[0, 0].set_ylabel("mmHg; beats/min")
-    axes[1, 0].set_ylabel("Level", color=LEVEL_COLOR)
 
 
 def _score_words(episode: Episodes) -> str:

@@ -212,7 +212,8 @@ def test_measured_regrets_are_those_of_the_kept_cohorts():
 
 
 def read_evidence(kept: dict[str, Any]) -> Evidence:
-    return Evidence(**{x: Span(**y) if isinstance(y, dict) else y for x, y in kept.items()})
+    spans: dict[str, Any] = {x: Span(**y) for x, y in kept.items() if isinstance(y, dict)}
+    return Evidence(**(kept | spans))
 
 
 def test_the_measured_sentence_holds_both_rules_and_their_numbers():
