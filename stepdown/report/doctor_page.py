@@ -118,7 +118,7 @@ def draw_stay(trace: Trace, findings: Sequence[Finding]) -> bytes:
         figure.legend(handles=marks, loc="outside upper right", ncols=3, frameon=False,
                       fontsize=9, labelcolor=MUTED)  # fmt: skip
 
-    return to_png(draw, (13, 1.75 * rows + 0.7), dpi=100)
+    return to_png(draw, (13.0, 1.75 * rows + 0.7), dpi=100)
 
 
 def _hours(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
