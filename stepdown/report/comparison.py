@@ -86,8 +86,8 @@ class Comparison:
         return [judge for judge in JUDGES if judge in self.judged]
 
     @property
-    def truth(self) -> str:
-        """The surest judge that was asked."""
+    def surest(self) -> str:
+        """The judge that knows best of those that were asked."""
         return self.judges[-1]
 
     @property
@@ -296,7 +296,7 @@ def mean_of(comparison: Comparison, judge: str, method: str, metric: str) -> flo
 
 def safety_grid(comparison: Comparison) -> Grid:
     """Reward and unsafe hours before every judge, the share of the room, the paper's reward."""
-    truth = comparison.truth
+    truth = comparison.surest
     head, above, line = _columns(comparison, _words("safety"), readings=True)
     rooms = {x["method"]: x for x in comparison.rows
              if (x["metric"], x["judge"]) == ("room_percent", truth)}  # fmt: skip
@@ -343,7 +343,7 @@ def penalty_grid(comparison: Comparison) -> Grid:
 
 def short_grid(comparison: Comparison) -> Grid:
     """What a terminal shows: reward before every judge, the rest before the last one."""
-    judges, truth, others = comparison.judges, comparison.truth, tuple(METRICS)[1:]
+    judges, truth, others = comparison.judges, comparison.surest, tuple(METRICS)[1:]
 
     def shown(method: str, judge: str, metric: Metric) -> Cell:
         one = METRICS[metric]
@@ -403,7 +403,7 @@ def _grouped(
 
 def _noise(comparison: Comparison) -> str:
     """How large a gap means nothing unless it is paired."""
-    judged = comparison.before(comparison.truth)
+    judged = comparison.before(comparison.surest)
     reward = values_of(judged.get(OURS) or next(iter(judged.values())), "reward")
     sd, count = float(np.std(reward)), reward.shape[1]
     gap = 1.96 * math.sqrt(2.0 / count) * sd

@@ -124,7 +124,7 @@ def draw_exploitation(comparison: Comparison) -> bytes:
     Both are differences to the clinicians from the same starts, so that an interval speaks of the
     method and not of the patients; without clinicians, to holding the level, or to nothing.
     """
-    last = comparison.truth
+    last = comparison.surest
     judged = comparison.judged[last]
     known = [x for x in (CLINICIANS, "hold") if all(x in y for y in comparison.judged.values())]
     reference = known[0] if known else None
@@ -204,7 +204,7 @@ def _look(judge: str) -> dict[str, Any]:
 
 def draw_score_distributions(comparison: Comparison) -> bytes:
     """Reward, ACP, weaning and unsafe hours of all episodes, a row for each method (Fig. 4)."""
-    judge = comparison.truth
+    judge = comparison.surest
     judged = comparison.judged[judge]
     shown = [x for x in SCORED if x in judged] or list(judged)[:4]
 
@@ -342,7 +342,7 @@ def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
 
 def draw_action_mix(comparison: Comparison) -> bytes:
     """Which levels were chosen, all episodes and hours of a judge; a bar for each method."""
-    judged = comparison.before(comparison.truth)
+    judged = comparison.before(comparison.surest)
     methods = [x for x in judged if x not in CONSTANT][::-1]
 
     def draw(figure: Figure) -> None:
@@ -361,7 +361,7 @@ def draw_action_mix(comparison: Comparison) -> bytes:
         axis.margins(y=0.01)
         axis.set_xlim(0, 100)
         axis.set_xlabel("Share of the decisions, %")
-        axis.set_title(f"Levels chosen, {JUDGES[comparison.truth].words}")
+        axis.set_title(f"Levels chosen, {JUDGES[comparison.surest].words}")
         figure.legend(loc="outside right upper", frameon=False, reverse=True, title="Level")
 
     return to_png(draw, (11.0, 1.6 + 0.34 * len(methods)))

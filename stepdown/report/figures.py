@@ -75,7 +75,7 @@ def words_of(column: int, between: str = ", ") -> str:
 
 def plot_band(axis: Axes, x: Sequence[int], values: np.ndarray, weights: Weights, **look) -> None:
     """Means over starts as a line, a value for each `x`; shaded: 95 % intervals over patients."""
-    found = [estimate(each[None], weights) for each in values.T]
+    found = [estimate(each[None], weights) for each in np.asarray(values, float).T]
     low, mean, high = ([one[name] for one in found] for name in ("low", "mean", "high"))
     axis.plot(x, mean, **look)
     axis.fill_between(x, low, high, color=look["color"], alpha=0.15, lw=0)
