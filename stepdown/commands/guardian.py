@@ -23,7 +23,7 @@ from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import Clip, GuardianConfig
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import SPLIT, read_note, read_parts, require_same_split, save_fitted
-from stepdown.report.guardian_figures import draw_densities, draw_search, draw_shifts
+from stepdown.report.model_figures import draw_densities, draw_search, draw_shifts
 from stepdown.report.model_tables import densities_text, shifts_text
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from stepdown.records.split import (
     require_unseen,
     save_fitted,
 )
+from stepdown.report.model_figures import draw_examples, draw_growth, draw_honesty
 from stepdown.report.model_tables import forecasts_text
-from stepdown.report.twin_figures import draw_examples, draw_growth, draw_honesty
 from stepdown.twin.fit import KIND, fit_twin, save_twin
 from stepdown.twin.twins import TWINS, Size, load_twin, twin_config
 

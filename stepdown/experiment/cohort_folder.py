@@ -9,7 +9,8 @@ from stepdown.artifacts import CONFIG, Content, config_to_dict, provenance, to_j
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents
 from stepdown.records import files
-from stepdown.report.cohort_report import dataset_card, digests, draw_overview
+from stepdown.report.cohort_report import dataset_card, digests
+from stepdown.report.patient_figures import draw_overview
 
 CARD, OVERVIEW = "card.md", "overview.png"
 

@@ -28,9 +28,8 @@ from stepdown.policies.methods import OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.metrics import METRICS as EVERY_METRIC
 from stepdown.records.split import Parts, make_parts, save_fitted
-from stepdown.report.bedside_figures import draw_agreement, draw_rollouts, draw_weaning
-from stepdown.report.cohort_report import cohort_section, draw_records
-from stepdown.report.comparison import Comparison, same_question
+from stepdown.report.cohort_report import cohort_section, describe_cohort, moment_rows, moments_text
+from stepdown.report.comparison import PRESET, SEARCHED, Comparison, same_question, short_grid
 from stepdown.report.comparison_figures import (
     SensitivityPoint,
     constant_levels,
@@ -40,25 +39,27 @@ from stepdown.report.comparison_figures import (
     draw_exploitation,
     draw_sensitivity,
 )
-from stepdown.report.comparison_tables import PRESET, SEARCHED, short_grid
-from stepdown.report.evidence import Findings
+from stepdown.report.evidence import Findings, first_screen, named_pictures
 from stepdown.report.evidence_figures import draw_evidence
-from stepdown.report.evidence_tables import first_screen, named_pictures
 from stepdown.report.grids import plain, to_csv, to_html, to_text
-from stepdown.report.guardian_figures import draw_shifts
 from stepdown.report.labels import AGREED, BEDSIDE, EXPERT, JUDGES, METRICS, OURS
-from stepdown.report.model_tables import guardian_grid, guardian_rows, guardian_text, twin_grid
-from stepdown.report.page import BANNER, Section
-from stepdown.report.published_moments import describe_cohort, moment_rows, moments_text
-from stepdown.report.results_page import Results, make_tables, results_page
-from stepdown.report.summary import say_across
-from stepdown.report.twin_figures import (
+from stepdown.report.model_figures import (
     draw_examples,
     draw_growth,
     draw_honesty,
     draw_horizons,
     draw_predicted_rewards,
+    draw_shifts,
 )
+from stepdown.report.model_tables import guardian_grid, guardian_rows, guardian_text, twin_grid
+from stepdown.report.page import BANNER, Section
+from stepdown.report.patient_figures import (
+    draw_agreement,
+    draw_records,
+    draw_rollouts,
+    draw_weaning,
+)
+from stepdown.report.results_page import Results, make_tables, results_page, say_across
 from stepdown.signals import HIGHEST, HORIZON, LOWEST
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
@@ -384,4 +385,4 @@ def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk) -> dict[str, by
                 numbers = (found["mean"], found["low"], found["high"])
                 chosen = usual[parameter] == value
                 points.append(SensitivityPoint(parameter, value, judge, metric, *numbers, chosen))
-    return {"sensitivity": draw_sensitivity(points, to="clinicians'")}
+    return {"sensitivity": draw_sensitivity(points)}

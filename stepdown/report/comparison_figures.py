@@ -39,7 +39,9 @@ from stepdown.report.figures import (
     LIMIT,
     MUTED,
     hide,
+    legend_below,
     name_lines,
+    plot_band,
     to_png,
 )
 from stepdown.report.grids import minus
@@ -60,6 +62,7 @@ from stepdown.report.labels import (
     TRUTH,
     TWIN,
     UNKNOWN_PRESET,
+    line_of,
     look_of,
     name_of,
 )
@@ -80,7 +83,7 @@ CURVES = {
 
 @dataclass(frozen=True)
 class SensitivityPoint:
-    """One training with one number changed, before one judge."""
+    """One training with one number changed, minus the clinicians, before one judge."""
 
     parameter: str  # tau, lambda, lambda1 or lambda2
     value: float
@@ -120,7 +123,7 @@ def draw_exploitation(comparison: Comparison) -> bytes:
     Both are differences to the clinicians from the same starts, so that an interval speaks of the
     method and not of the patients; without clinicians, to holding the level, or to nothing.
     """
-    last = comparison.judges[-1]
+    last = comparison.surest
     judged = comparison.judged[last]
     known = [x for x in (CLINICIANS, "hold") if all(x in y for y in comparison.judged.values())]
     reference = known[0] if known else None
@@ -140,7 +143,8 @@ def draw_exploitation(comparison: Comparison) -> bytes:
         name_lines(left, methods)
         words = f"ordered by {JUDGES[last].full}"
         left.set_title(f"What the twin promises, what the truth keeps ({words})")
-        handles = [_mark(judge) for judge in comparison.judges]
+        handles = [Line2D([], [], ls="none", label=JUDGES[judge].legend, **_look(judge))
+                   for judge in comparison.judges]  # fmt: skip
         figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
 
     return to_png(draw, (12.5, 1.9 + 0.36 * len(methods)))
@@ -175,14 +179,15 @@ def _gains(
     """Means and intervals by judge and method, minus the reference's."""
     gains: dict[str, dict[str, dict[str, float]]] = {}
     for judge in comparison.judges:
-        judged, scale = comparison.judged[judge], METRICS[metric].scale
-        weights = resample(next(iter(judged.values())).row)
-        gains[judge] = {}
-        for method in (x for x in methods if x in judged):
-            values = scale * values_of(judged[method], metric)
-            if reference is not None:
-                values = difference(values, scale * values_of(judged[reference], metric))
-            gains[judge][method] = estimate(values, weights)
+        values = {
+            method: METRICS[metric].scale * values_of(one, metric)
+            for method, one in comparison.before(judge).items()
+        }
+        weights = resample(next(iter(comparison.judged[judge].values())).row)
+        zero = np.zeros((1, weights.shape[1])) if reference is None else values[reference]
+        gains[judge] = {
+            x: estimate(difference(values[x], zero), weights) for x in methods if x in values
+        }
     return gains
 
 
@@ -193,21 +198,14 @@ def _look(judge: str) -> dict[str, Any]:
             "ms": 7 if judge == "patients" else 4.5}  # fmt: skip
 
 
-def _mark(judge: str) -> Line2D:
-    return Line2D([], [], ls="none", label=JUDGES[judge].legend, **_look(judge))
-
-
 # ── scores and levels ─────────────────────────────────────────────────────────────────────────────
 
 
-def draw_score_distributions(
-    comparison: Comparison, judge: str | None = None, methods: Sequence[str] = ()
-) -> bytes:
+def draw_score_distributions(comparison: Comparison) -> bytes:
     """Reward, ACP, weaning and unsafe hours of all episodes, a row for each method (Fig. 4)."""
-    judge = judge or comparison.judges[-1]
+    judge = comparison.surest
     judged = comparison.judged[judge]
-    usual = [x for x in SCORED if x in judged]
-    shown = list(methods) or usual or list(judged)[:4]
+    shown = [x for x in SCORED if x in judged] or list(judged)[:4]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots(len(shown), len(METRICS), sharex="col", sharey="col", squeeze=False)
@@ -263,31 +261,25 @@ def draw_constant_levels(
     weights = resample(row)
 
     def draw(figure: Figure) -> None:
-        top, *below = figure.subplots(
-            1 if recorded is None else 2, 1, sharex=True, squeeze=False,
-            height_ratios=(3.2,) if recorded is None else (3.2, 1),
-        )[:, 0]  # fmt: skip
+        heights = (3.2,) if recorded is None else (3.2, 1)
+        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
+        top, last = axes[0, 0], axes[-1, 0]
         for who, source in SOURCES.items():
-            if who not in values:
-                continue
-            each, look = np.asarray(values[who], float), source.look
-            apart = each - each.mean(1, keepdims=True)
-            words = minus(f"{source.words} (mean {each.mean():.2f})")
-            found = [estimate(one[None], weights) for one in apart.T]
-            low, mean, high = ([one[name] for one in found] for name in ("low", "mean", "high"))
-            top.plot(LEVELS, mean, color=look.color, ls=look.dash, marker=look.marker, lw=2,
-                     label=words)  # fmt: skip
-            top.fill_between(LEVELS, low, high, color=look.color, alpha=0.15, lw=0)
+            if who in values:
+                each = np.asarray(values[who], float)
+                words = minus(f"{source.words} (mean {each.mean():.2f})")
+                apart = each - each.mean(1, keepdims=True)
+                plot_band(top, LEVELS, apart, weights, lw=2, label=words, **line_of(source.look))
         top.axhline(0, color=INK, lw=0.8)
         top.set_ylabel("Reward of 6 hours, minus the mean of the eight levels")
         top.set_title("The same patients, one level held for six hours (shaded: 95 % intervals)")
         top.legend(frameon=False)
         top.grid(axis="y", **GRID)
         if recorded is not None:
-            below[0].bar(LEVELS, 100 * recorded, color=BARS, width=0.7)
-            below[0].set_ylabel("% of recorded\nhours")
-        (below or [top])[0].set_xticks(LEVELS, [f"P{level}" for level in LEVELS])
-        (below or [top])[0].set_xlabel("Level held")
+            last.bar(LEVELS, 100 * recorded, color=BARS, width=0.7)
+            last.set_ylabel("% of recorded\nhours")
+        last.set_xticks(LEVELS, [f"P{level}" for level in LEVELS])
+        last.set_xlabel("Level held")
 
     return to_png(draw, (8.0, 6.2))
 
@@ -299,10 +291,11 @@ def draw_curves(comparison: Comparison) -> bytes:
     shown = [x for x in CURVES if any(x in comparison.curves[y] for y in methods)]
     if not shown:
         raise ValueError("expected curves of a training, got none. Keep what training reports.")
+    columns = min(len(shown), 4)
+    rows = -(-len(shown) // columns)
 
     def draw(figure: Figure) -> None:
-        columns = min(len(shown), 4)
-        axes = figure.subplots(-(-len(shown) // columns), columns, squeeze=False)
+        axes = figure.subplots(rows, columns, squeeze=False)
         for axis, name in zip(axes.ravel(), shown, strict=False):
             known = [x for x in methods if name in comparison.curves[x]]
             for method in known:
@@ -323,7 +316,6 @@ def draw_curves(comparison: Comparison) -> bytes:
         )
         figure.suptitle(words, x=0.01, ha="left", fontsize=11)
 
-    rows = -(-len(shown) // min(len(shown), 4))
     return to_png(draw, (14.0, 1.2 + 2.9 * rows))
 
 
@@ -347,10 +339,9 @@ def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def draw_action_mix(comparison: Comparison, judge: str | None = None) -> bytes:
+def draw_action_mix(comparison: Comparison) -> bytes:
     """Which levels were chosen, all episodes and hours of a judge; a bar for each method."""
-    judge = judge or comparison.judges[-1]
-    judged = comparison.before(judge)
+    judged = comparison.before(comparison.surest)
     methods = [x for x in judged if x not in CONSTANT][::-1]
 
     def draw(figure: Figure) -> None:
@@ -369,7 +360,7 @@ def draw_action_mix(comparison: Comparison, judge: str | None = None) -> bytes:
         axis.margins(y=0.01)
         axis.set_xlim(0, 100)
         axis.set_xlabel("Share of the decisions, %")
-        axis.set_title(f"Levels chosen, {JUDGES[judge].words}")
+        axis.set_title(f"Levels chosen, {JUDGES[comparison.surest].words}")
         figure.legend(loc="outside right upper", frameon=False, reverse=True, title="Level")
 
     return to_png(draw, (11.0, 1.6 + 0.34 * len(methods)))
@@ -377,14 +368,12 @@ def draw_action_mix(comparison: Comparison, judge: str | None = None) -> bytes:
 
 def draw_training_mix(curves: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
     """How the levels that a policy sets in its own imagination change over training."""
-    methods = [x for x in (*LEARNED, *curves) if "levels" in curves.get(x, {})]
-    methods = list(dict.fromkeys(methods))
-    if not methods:
-        raise ValueError("expected curves named levels, got none. Train a model-based method.")
+    order = dict.fromkeys((*LEARNED, *curves))
+    methods = [x for x in order if "levels" in curves.get(x, {})]
+    columns = min(len(methods), 4)
+    rows = -(-len(methods) // columns)
 
     def draw(figure: Figure) -> None:
-        columns = min(len(methods), 4)
-        rows = -(-len(methods) // columns)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         shades = matplotlib.colormaps["viridis"](np.linspace(0.02, 0.98, len(LEVELS)))
         for axis, method in zip(axes.ravel(), methods, strict=False):
@@ -401,14 +390,13 @@ def draw_training_mix(curves: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper",
                       frameon=False, reverse=True, title="Level")  # fmt: skip
 
-    return to_png(draw, (13.0, 1.0 + 2.4 * -(-len(methods) // min(len(methods), 4))))
+    return to_png(draw, (13.0, 1.0 + 2.4 * rows))
 
 
-def draw_sensitivity(points: Sequence[SensitivityPoint], to: str = "") -> bytes:
+def draw_sensitivity(points: Sequence[SensitivityPoint]) -> bytes:
     """What changes with one number of CORMPO, all others kept (App. F); intervals over patients.
 
-    Points may be paired differences, whose intervals are far narrower: `to` then says to what, such
-    as "clinicians'".
+    Points are paired differences to the clinicians, whose intervals are far narrower.
     """
     parameters = [x for x in PARAMETERS if any(point.parameter == x for point in points)]
     metrics: list[str] = [x for x in METRICS if any(point.metric == x for point in points)]
@@ -424,11 +412,10 @@ def draw_sensitivity(points: Sequence[SensitivityPoint], to: str = "") -> bytes:
             for axis, parameter in zip(row, parameters, strict=True):
                 own = [x for x in points if (x.parameter, x.metric) == (parameter, metric)]
                 _sensitivity(axis, own, METRICS[metric].scale)
-            row[0].set_ylabel(METRICS[metric].short + (f"\nminus {to}" if to else ""))
+            row[0].set_ylabel(f"{METRICS[metric].short}\nminus clinicians'")
         for axis, parameter in zip(axes[-1], parameters, strict=True):
             axis.set_xlabel(PARAMETERS[parameter])
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        legend_below(figure, axes[0, 0], 4)
         words = f"{name_of(OURS)} with one number changed (ring: as in the tables)"
         figure.suptitle(words, x=0.01, ha="left", fontsize=11)
 

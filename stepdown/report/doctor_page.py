@@ -1,32 +1,24 @@
 """The doctor's page: what was found in a recording, with small plots of where."""
 
-import base64
 import html
-import io
 from collections.abc import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from stepdown.records.findings import CODES, SEVERITIES, Finding, by_severity, counted
 from stepdown.records.mapping import OUR_UNITS
 from stepdown.records.stays import Trace
-from stepdown.report.figures import INK, LEVEL_COLOR, MUTED, STYLE
-from stepdown.report.page import Section, make_page
+from stepdown.report.figures import BARS, GRID, INK, LEVEL_COLOR, MUTED, to_png
+from stepdown.report.page import Section, make_page, picture
 from stepdown.signals import KNOWN
 
 BANNER = "Research software. Not a medical device, not for care."
 SHADES = {"action": ("#c8322b", "///"), "check": ("#d98e04", ""), "note": ("#7a8794", "")}
-LABELS = {signal.name: signal.label for signal in KNOWN.values()} | {
-    "placement": "Placement pressure"
-}
+LABELS = {name: signal.label for name, signal in KNOWN.items()}
+LABELS |= {"placement": "Placement pressure"}
 PLOTTED = 8  # stays with plots; the rest are in the table
 POINTS = 1500  # in a panel; longer lines are drawn as their range
 NARROWEST = 0.006  # of the axis; a shorter stretch would not be seen
@@ -45,10 +37,9 @@ def doctor_page(
     sections = [Section("Findings", _table(findings) + _remedies(findings))]
     for trace in traces[:PLOTTED]:
         here = [finding for finding in findings if finding.patient == trace.patient]
-        image = base64.b64encode(draw_stay(trace, here)).decode()
         words = f"Signals of stay {trace.patient} over time with the findings shaded"
-        body = f'<img alt="{html.escape(words)}" src="data:image/png;base64,{image}">'
-        sections.append(Section(f"Stay {trace.patient}", f'<div class="wide">{body}</div>'))
+        body = picture(draw_stay(trace, here), html.escape(words))
+        sections.append(Section(f"Stay {trace.patient}", body))
     if proposal:
         words = "<p>Not used until you confirm it: save it, check every unit, pass it with "
         words += "<code>--columns</code>.</p>"
@@ -104,31 +95,30 @@ def draw_stay(trace: Trace, findings: Sequence[Finding]) -> bytes:
     panels = len(names) + (trace.level is not None)
     columns = 1 if trace.is_waveform else 3
     rows = max(-(-panels // columns), 1)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(13, 1.75 * rows + 0.7), sharex=True, squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
-        try:
-            hours, limits = _hours(trace)
-            for name, axis in zip(names, axes.ravel(), strict=False):
-                _draw_line(axis, hours, trace.lines[name].in_our_unit(), name)
-            if trace.level is not None:
-                _draw_level(axes.ravel()[len(names)], hours, trace.level.values)
-            for place, axis in enumerate(axes.ravel()):
-                axis.set_xlim(*limits)
-                signal = [*names, "level"][min(place, len(names))]
-                _shade(axis, [f for f in findings if f.signal in (signal, "time")], limits)
-                axis.set_visible(place < panels)
-                if place + columns >= panels:
-                    axis.set_xlabel("Hours since the first stamp")
-                    axis.tick_params(labelbottom=True)
-            _legend(figure)
-            stream = io.BytesIO()
-            figure.savefig(stream, dpi=100, metadata={"Software": None}, format="png")
-        finally:
-            plt.close(figure)
-    return stream.getvalue()
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+        hours, limits = _hours(trace)
+        for name, axis in zip(names, axes, strict=False):
+            _draw_line(axis, hours, trace.lines[name].in_our_unit(), name)
+        if trace.level is not None:
+            _draw_level(axes[len(names)], hours, trace.level.values)
+        for place, axis in enumerate(axes):
+            axis.set_xlim(*limits)
+            signal = [*names, "level"][min(place, len(names))]
+            _shade(axis, [f for f in findings if f.signal in (signal, "time")], limits)
+            axis.set_visible(place < panels)
+            if place + columns >= panels:
+                axis.set_xlabel("Hours since the first stamp")
+                axis.tick_params(labelbottom=True)
+        marks = [
+            Patch(facecolor=color, alpha=0.3, hatch=hatch, label=severity)
+            for severity, (color, hatch) in SHADES.items()
+        ]
+        figure.legend(handles=marks, loc="outside upper right", ncols=3, frameon=False,
+                      fontsize=9, labelcolor=MUTED)  # fmt: skip
+
+    return to_png(draw, (13.0, 1.75 * rows + 0.7), dpi=100)
 
 
 def _hours(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
@@ -143,7 +133,7 @@ def _hours(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
 
 def _draw_line(axis: Axes, hours, values, name: str) -> None:
     axis.set_title(f"{LABELS[name]}, {OUR_UNITS[name]}", fontsize=10)
-    axis.grid(axis="y", color="#e4e8eb", linewidth=0.6)
+    axis.grid(axis="y", **GRID)
     order = np.argsort(hours, kind="stable")
     hours, values = hours[order], np.where(np.isfinite(values), values, np.nan)[order]
     if len(hours) > 2 * POINTS:
@@ -151,7 +141,7 @@ def _draw_line(axis: Axes, hours, values, name: str) -> None:
         count = len(hours) // size * size
         blocks = values[:count].reshape(-1, size)
         low, high = np.fmin.reduce(blocks, axis=1), np.fmax.reduce(blocks, axis=1)
-        axis.fill_between(hours[:count:size], low, high, color="#5b8db8", linewidth=0.4)
+        axis.fill_between(hours[:count:size], low, high, color=BARS, linewidth=0.4)
         return
     # A line across a gap would invent values: cut it where a sample is missing.
     steps = np.diff(hours)
@@ -192,12 +182,3 @@ def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
             first, last = joined[-1][0], max(last, joined.pop()[1])
         joined.append((first, last))
     return joined
-
-
-def _legend(figure) -> None:
-    marks: list[Patch | Line2D] = [
-        Patch(facecolor=color, alpha=0.3, hatch=hatch, label=severity)
-        for severity, (color, hatch) in SHADES.items()
-    ]
-    figure.legend(handles=marks, loc="outside upper right", ncols=3, frameon=False,
-                  fontsize=9, labelcolor=MUTED)  # fmt: skip

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from stepdown.report.evidence import Findings, Row, gap_rows, mean_over, ranked, word_of
-from stepdown.report.figures import FAINT, GRID, INK, LIMIT, MUTED, to_png
+from stepdown.report.figures import FAINT, GRID, INK, LIMIT, MUTED, legend_below, to_png
 from stepdown.report.grids import minus
 from stepdown.report.labels import (
     CLINICIANS,
@@ -84,7 +84,9 @@ def draw_from_records(findings: Findings) -> bytes:
             truth = findings.true_reward(method)
             if truth is not None:
                 axis.plot([truth] * 2, [place - 0.42, place + 0.42], color=TRUTH, lw=3)
-        axis.set_yticks(range(len(methods)), [_with_word(policies[x]) for x in methods])
+        followed = [f"{policies[x]['effective']:.0f} effective patients" for x in methods]
+        names = [f"{name_of(x)}\n{y}" for x, y in zip(methods, followed, strict=True)]
+        axis.set_yticks(range(len(methods)), names)
         axis.set_ylim(-0.6, len(methods) - 0.4)
         axis.set_xlim(*_limits(findings, policies))
         axis.set_xlabel("Reward of 6 hours (bars: 95 % intervals over patients)")
@@ -114,10 +116,6 @@ def _estimates(axis: Axes, place: int, one: Mapping[str, Any]) -> None:
         axis.plot(value["mean"], y, look.marker, color=tone, ms=5)
 
 
-def _with_word(one: Mapping[str, Any]) -> str:
-    return f"{name_of(one['method'])}\n{one['effective']:.0f} effective patients"
-
-
 def _limits(findings: Findings, policies: Mapping[str, Any]) -> tuple[float, float]:
     """Room for the truth and for all that is informative; the rest may leave the figure."""
     used = [x for x in policies.values() if word_of(x) == "informative"] or policies.values()
@@ -125,8 +123,7 @@ def _limits(findings: Findings, policies: Mapping[str, Any]) -> tuple[float, flo
     values = [y["mean"] for y in spans]
     values += [y[x] for y in spans for x in ("low", "high") if y[x] is not None]
     values += [x for x in map(findings.true_reward, policies) if x is not None]
-    low, high = float(min(values)), float(max(values))
-    return low - 0.2, high + 0.2
+    return min(values) - 0.2, max(values) + 0.2
 
 
 def draw_regret(findings: Findings) -> bytes:
@@ -170,8 +167,7 @@ def draw_subgroups(findings: Findings) -> bytes:
             axis.set_title(f"{words}, minus the clinicians'")
         people = {x["group"]: x["patients"] for x in rows}
         axes[0].set_yticks(range(len(groups)), [f"{x} ({people[x]})" for x in groups])
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+        legend_below(figure, axes[0], 6)
         words = f"{JUDGES[judge].full.capitalize()}; in brackets the number of patients"
         figure.suptitle(words, x=0.01, ha="left", fontsize=11)
 
@@ -193,8 +189,7 @@ def draw_transfer(findings: Findings) -> bytes:
         axes[0].set_title("Reward of 6 hours, minus the clinicians'")
         axes[1].set_title("Decisions that the guardian charges (u > 0), %")
         axes[0].set_yticks(range(len(shifts)), shifts)
-        handles, labels = axes[1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
+        legend_below(figure, axes[1], 7)
 
     return to_png(draw, (12.5, 1.8 + 0.62 * len(shifts)))
 

@@ -67,9 +67,9 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def number(value: float, digits: int = 2) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     """Rounded, with a real minus and no minus zero; a dash where there is nothing."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return DASH
     text = f"{value:,.{digits}f}"
     return minus(text) if float(text.replace(",", "")) else text.lstrip("-")
@@ -95,10 +95,21 @@ def span(low: float, high: float, digits: int = 2) -> str:
     return f"[{signed(low, digits)}, {signed(high, digits)}]"
 
 
-def apart(found: Mapping[str, Any], digits: int = 2, scale: float = 1.0) -> Cell:
+def apart(found: Mapping[str, Any] | None, digits: int = 2, scale: float = 1.0) -> Cell:
     """A difference (mean, low, high) with its interval; strong where that excludes zero."""
+    if found is None:
+        return Cell()
     mean, low, high = (scale * float(found[x]) for x in ("mean", "low", "high"))
     return Cell(signed(mean, digits), span(low, high, digits), strong=low > 0 or high < 0)
+
+
+def valued(found: Mapping[str, Any] | None, digits: int = 2) -> Cell:
+    """A mean with its interval, which may have no limit; empty where nothing is known."""
+    if found is None or found["mean"] is None or not math.isfinite(found["mean"]):
+        return Cell()
+    low, high = found["low"], found["high"]
+    between = "no limit" if low is None or high is None else span(low, high, digits)
+    return Cell(number(found["mean"], digits), between)
 
 
 def to_csv(

@@ -104,8 +104,12 @@ def name_of(method: str) -> str:
 def look_of(method: str) -> dict[str, Any]:
     """How a method's line is drawn everywhere, as Matplotlib takes it."""
     look = METHODS[method].look if method in METHODS else UNKNOWN
-    width = 2.4 if method in (OURS, CLINICIANS) else 1.5
-    return {"color": look.color, "ls": look.dash, "marker": look.marker, "ms": 4.5, "lw": width}
+    return line_of(look) | {"ms": 4.5, "lw": 2.4 if method in (OURS, CLINICIANS) else 1.5}
+
+
+def line_of(look: Look) -> dict[str, Any]:
+    """A look as Matplotlib takes it."""
+    return {"color": look.color, "ls": look.dash, "marker": look.marker}
 
 
 # ── who judges, what was learned from, in which setting ───────────────────────────────────────────

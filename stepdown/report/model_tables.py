@@ -6,7 +6,8 @@ what the single commands print.
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from stepdown.report.paper_numbers import TWINS as PAPERS_TWINS
 
 Summaries = Mapping[str, Sequence[Mapping[str, object]]]  # by model, then by seed
 Windows = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # by window, model, metric
+Row = dict[str, str | float]
 Scores = Mapping[str, Any]  # plain numbers, as a command writes them to JSON
 NOTED = (("offset", 1.0), ("action", 1.0), ("action", 3.0))  # shifts of the short table
 WIDE = 14  # letters of a guardian's column
@@ -28,7 +30,7 @@ WIDE = 14  # letters of a guardian's column
 # ── twins ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def twin_rows(models: Summaries) -> list[dict[str, str | float]]:
+def twin_rows(models: Summaries) -> list[Row]:
     """Scores of every twin on test patients, mean and sd over its fits, beside the paper's."""
     return [
         {"model": model, "metric": metric, **_spread([one.get(metric) for one in seeds]),
@@ -38,7 +40,7 @@ def twin_rows(models: Summaries) -> list[dict[str, str | float]]:
     ]  # fmt: skip
 
 
-def settings_rows(windows: Windows) -> list[dict[str, str | float]]:
+def settings_rows(windows: Windows) -> list[Row]:
     """Squared errors by window and model; the paper's belong to its Transformer."""
     return [
         {"window": window, "model": model, "metric": metric, **_spread(scores[metric]),
@@ -51,30 +53,26 @@ def settings_rows(windows: Windows) -> list[dict[str, str | float]]:
 
 def twin_grid(models: Summaries) -> Grid:
     """Twins as lines, scores as columns; the paper's score stands below ours."""
-    rows = {(row["model"], row["metric"]): row for row in twin_rows(models)}
-    lines = [
-        (Cell(twin_name(model)), *(_beside(rows[model, x], 3) for x in TWIN_METRICS))
-        for model in models
-    ]
     note = (
         "On test patients. Mixed units add mmHg, rpm, mA and L/min, as the paper does; z counts in "
         f"sd of train hours. Paper: {SOURCES['twin']}."
     )
+    lines = _lines(twin_rows(models), lambda row: twin_name(str(row["model"])))
     head = ("Model", *TWIN_METRICS.values())
-    return Grid("What would happen next: twins", head, tuple(lines), note=note)
+    return Grid("What would happen next: twins", head, lines, note=note)
 
 
 def settings_grid(windows: Windows) -> Grid:
     """Windows and models as lines."""
-    rows = {(x["window"], x["model"], x["metric"]): x for x in settings_rows(windows)}
-    lines = [
-        (Cell(f"{window}, {twin_name(model)}"),
-         *(_beside(rows[window, model, x], 3) for x in WINDOW_METRICS))
-        for window, models in windows.items()
-        for model in models
-    ]  # fmt: skip
+    rows = settings_rows(windows)
+    lines = _lines(rows, lambda row: f"{row['window']}, {twin_name(str(row['model']))}")
     head, note = ("Window, model", *WINDOW_METRICS.values()), f"Paper: {SOURCES['settings']}."
-    return Grid("Other windows of the twin", head, tuple(lines), note=note)
+    return Grid("Other windows of the twin", head, lines, note=note)
+
+
+def _lines(rows: Sequence[Row], name: Callable[[Row], str]) -> tuple[tuple[Cell, ...], ...]:
+    """A line for each name, whose rows follow each other."""
+    return tuple((Cell(x), *map(_beside, own)) for x, own in groupby(rows, name))
 
 
 def _spread(values: Sequence[object]) -> dict[str, float]:
@@ -89,9 +87,9 @@ def _papers(found: Number | None) -> dict[str, float]:
     return {"paper_mean": mean, "paper_sd": math.nan if sd is None else sd}
 
 
-def _beside(row: Mapping[str, str | float], digits: int) -> Cell:
+def _beside(row: Row) -> Cell:
     sd, paper = float(row["sd"]), float(row["paper_mean"])
-    text = mean_sd(float(row["mean"]), sd if sd > 0 else None, digits)
+    text = mean_sd(float(row["mean"]), sd if sd > 0 else None, 3)
     return Cell(text, f"paper {mean_sd(paper, float(row['paper_sd']))}" if paper == paper else "")
 
 

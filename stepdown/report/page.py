@@ -7,9 +7,11 @@ A picture's name is one of `CAPTIONS`, alone or with more words after a comma, s
 import base64
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from stepdown.report.grids import Grid, to_csv, to_html, to_markdown
 
 BANNER = "Research software on simulated patients. Not a medical device, not for care."
 STYLE = """
@@ -144,7 +146,7 @@ def make_page(
     title: str, lead: str, sections: Sequence[Section], banner: str = BANNER, style: str = ""
 ) -> str:
     """The whole document; `style` is added to the common one."""
-    parts = "\n".join(_section(section) for section in sections)
+    parts = "\n".join(map(_section, sections))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -187,17 +189,14 @@ def provenance_section(about: Mapping[str, Any]) -> Section:
     return Section("How this came about", f"<table>{''.join(lines)}</table>")
 
 
-def chapter_of(name: str) -> str:
-    """Where a picture stands; unknown ones stand at the end."""
-    caption = CAPTIONS.get(name.partition(",")[0])
-    return "more" if caption is None else caption.chapter
-
-
 def show(pictures: Mapping[str, bytes], chapter: str) -> str:
-    """The pictures of a chapter as HTML, in the order of `CAPTIONS`."""
-    order = list(CAPTIONS)
-    own = [name for name in pictures if chapter_of(name) == chapter]
-    own.sort(key=lambda x: order.index(x.partition(",")[0]) if chapter != "more" else 0)
+    """The pictures of a chapter as HTML, in the order of `CAPTIONS`; unknown ones are in "more"."""
+    bases = {name: name.partition(",")[0] for name in pictures}
+    if chapter == "more":
+        own = [name for name, base in bases.items() if base not in CAPTIONS]
+    else:
+        wanted = [base for base, caption in CAPTIONS.items() if caption.chapter == chapter]
+        own = [name for one in wanted for name, base in bases.items() if base == one]
     return "\n".join(_figure(name, pictures[name]) for name in own)
 
 
@@ -215,9 +214,30 @@ def picture(png: bytes, alt: str) -> str:
     return f'<div class="wide"><img alt="{alt}" src="data:image/png;base64,{image}"></div>'
 
 
-def source_of(path: str) -> str:
-    """Which file holds the numbers of a table."""
-    return f'<p class="muted">Numbers: <code>{_text(path)}.csv</code></p>\n'
+@dataclass(frozen=True)
+class Table:
+    """Numbers of a run: tidy rows for programs and, for people, tables that show them."""
+
+    path: str  # in the run, without an ending
+    rows: Sequence[Mapping[str, object]]
+    grids: Sequence[Grid] = ()
+    columns: Sequence[str] = ()  # by default those of all rows
+
+    @property
+    def html(self) -> list[str]:
+        """The tables, and which file holds their numbers."""
+        source = f'<p class="muted">Numbers: <code>{_text(self.path)}.csv</code></p>\n'
+        return [*map(to_html, self.grids), source]
+
+
+def files_of(tables: Iterable[Table]) -> dict[str, bytes]:
+    """Every table as tidy CSV and as Markdown, by its path in the run."""
+    made = {}
+    for one in tables:
+        made[f"{one.path}.csv"] = to_csv(one.rows, one.columns)
+        if one.grids:
+            made[f"{one.path}.md"] = "\n".join(map(to_markdown, one.grids)).encode()
+    return made
 
 
 def render_markdown(text: str) -> str:

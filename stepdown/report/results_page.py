@@ -1,41 +1,64 @@
 """The results of a run as one page: verdicts first, then tables, pictures, definitions, origin.
 
 The page is one file without network. Every table names the CSV that holds its numbers, every
-verdict is computed from the same numbers.
+verdict is computed from the same numbers. The first screen says how CORMPO does against the best
+baseline before every judge, and who agrees: sentences are those of `evaluation.compare.verdicts`,
+cards and headline show the same numbers for a quick look.
 """
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepdown.evaluation.compare import COLUMNS
+from stepdown.evaluation.compare import (
+    COLUMNS,
+    difference,
+    estimate,
+    over_cohorts,
+    resample,
+    values_of,
+    verdicts,
+)
 from stepdown.report.comparison import (
     Comparison,
-    across_rows,
-    drop_rows,
-    judges_of,
-    penalty_rows,
-    same_question,
-    time_rows,
-)
-from stepdown.report.comparison_tables import (
+    Margin,
     Trials,
     across_grid,
+    across_rows,
     changes_grid,
     claims_grid,
     cohorts_grid,
     drop_grid,
+    drop_rows,
     heading,
+    judges_of,
+    margin_of,
+    mean_of,
     penalty_grid,
+    penalty_rows,
     safety_grid,
+    same_question,
     search_grid,
     time_grid,
+    time_rows,
 )
-from stepdown.report.evidence import Findings
-from stepdown.report.evidence_tables import evidence_files, evidence_section, first_screen
-from stepdown.report.grids import Grid, to_csv, to_html, to_markdown
-from stepdown.report.labels import DATA, METRICS, OURS, SETTINGS, metrics_of
+from stepdown.report.evidence import Findings, evidence_section, evidence_tables, first_screen
+from stepdown.report.grids import signed, span, to_html
+from stepdown.report.labels import (
+    BASELINES,
+    DATA,
+    JUDGES,
+    LEARNED,
+    METRICS,
+    OURS,
+    PARTS,
+    SETTINGS,
+    TOLD,
+    metrics_of,
+    name_of,
+)
 from stepdown.report.model_tables import (
     Summaries,
     Windows,
@@ -47,13 +70,13 @@ from stepdown.report.model_tables import (
 from stepdown.report.page import (
     BANNER,
     Section,
+    Table,
+    files_of,
     make_page,
     provenance_section,
     show,
-    source_of,
 )
 from stepdown.report.paper_numbers import CAVEAT
-from stepdown.report.summary import lead_of, say_across, say_comparisons, summary_html
 
 STYLE = """
 body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
@@ -128,11 +151,11 @@ class Results:
     @property
     def pairs(self) -> list[tuple[Comparison, Comparison]]:
         """Noiseless and noisy comparisons that belong together."""
-        found = {(one.cohort, one.setting, one.sampled, one.data): one for one in self.comparisons}
         return [
-            (one, found[*key[:3], "noisy"])
-            for key, one in found.items()
-            if key[3] == "noiseless" and (*key[:3], "noisy") in found
+            (one, other)
+            for one in self.comparisons
+            for other in self.comparisons
+            if (one.data, other.data) == ("noiseless", "noisy") and _kind(one) == _kind(other)
         ]
 
     def place(self, one: Comparison) -> str:
@@ -141,133 +164,124 @@ class Results:
         return f"tables/{folder}{one.name}"
 
 
+def _kind(one: Comparison) -> tuple[str, str]:
+    """What comparisons of several data sets share."""
+    return one.cohort, one.setting
+
+
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────
+
+
 def make_tables(results: Results) -> dict[str, bytes]:
     """Every table as tidy CSV and as Markdown, by its path in the run."""
-    made: dict[str, bytes] = {}
+    kinds = (_each, _cohorts, _further, _learned, _models)
+    own = [table for tables in kinds for table in tables(results)]
+    return files_of([*own, *evidence_tables(results.evidence)])
 
-    def add(path: str, table: bytes, *grids: Grid) -> None:
-        made[f"{path}.csv"] = table
-        made[f"{path}.md"] = "\n".join(to_markdown(grid) for grid in grids).encode()
 
-    for one in results.comparisons:
-        add(results.place(one), to_csv(one.rows), safety_grid(one), changes_grid(one))
-    if grids := _cohorts(results):
-        add("tables/cohorts", to_csv(across_rows(results.comparisons)), *grids)
-    recorded = _recorded(results)
-    if recorded is not None:
-        add("tables/penalty", to_csv(penalty_rows(recorded)), penalty_grid(recorded))
-    for pair in results.pairs:
-        path = results.place(pair[1]).replace("noisy", "drop")
-        add(path, to_csv(drop_rows(*pair), COLUMNS), drop_grid(*pair))
-    for name, rows, grid in (
-        ("time", time_rows(results.comparisons), lambda: time_grid(results.comparisons)),
-        ("twin", twin_rows(results.twins), lambda: twin_grid(results.twins)),
-        ("settings", settings_rows(results.windows), lambda: settings_grid(results.windows)),
-        ("search", results.searches, lambda: search_grid(results.searches)),
-    ):
-        if rows:
-            add(f"tables/{name}", to_csv(rows), grid())
-    return made | evidence_files(results.evidence)
+def _each(results: Results) -> list[Table]:
+    """One for every comparison."""
+    return [
+        Table(results.place(one), one.rows, [safety_grid(one), changes_grid(one)])
+        for one in results.comparisons
+    ]
+
+
+def _cohorts(results: Results) -> list[Table]:
+    """All cohorts together, then one by one, before every judge but the twin; one has none."""
+    cohorts = same_question(results.comparisons)
+    if len(cohorts) < 2:
+        return []
+    judges = judges_of(cohorts)[1:] or judges_of(cohorts)
+    grids = [make(cohorts, judge) for make in (across_grid, cohorts_grid) for judge in judges]
+    return [Table("tables/cohorts", across_rows(cohorts), grids)]
+
+
+def _further(results: Results) -> list[Table]:
+    """What noise costs, and the paper's table of penalty types."""
+    tables = [
+        Table(
+            results.place(noisy).replace("noisy", "drop"),
+            drop_rows(clean, noisy),
+            [drop_grid(clean, noisy)],
+            COLUMNS,
+        )
+        for clean, noisy in results.pairs
+    ]
+    recorded = [x for x in results.comparisons if x.data == "recorded" and OURS in x.methods()]
+    for one in recorded[:1]:
+        tables.append(Table("tables/penalty", penalty_rows(one), [penalty_grid(one)]))
+    return tables
+
+
+def _learned(results: Results) -> list[Table]:
+    """How long trainings took, and what was searched before them."""
+    timed, trials = [x for x in results.comparisons if x.seconds], results.searches
+    tables = [Table("tables/time", time_rows(timed), [time_grid(timed)])] if timed else []
+    return [*tables, Table("tables/search", trials, [search_grid(trials)])] if trials else tables
+
+
+def _models(results: Results) -> list[Table]:
+    """How well twins forecast, and with other windows."""
+    twins, windows = results.twins, results.windows
+    tables = [Table("tables/twin", twin_rows(twins), [twin_grid(twins)])] if twins else []
+    if windows:
+        tables.append(Table("tables/settings", settings_rows(windows), [settings_grid(windows)]))
+    return tables
+
+
+# ── the page ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def results_page(results: Results) -> str:
     """The whole page."""
+    pictures = results.pictures
+    learned = "".join(part for table in _learned(results) for part in table.html)
+    twins = ["".join(table.html) for table in _models(results)]
+    evidence = evidence_section(results.evidence, pictures)
     chapters = [
-        Section("Promise and truth", show(results.pictures, "truth"), "truth"),
-        Section(
-            "Evidence beyond the twin",
-            evidence_section(results.evidence, results.pictures),
-            "evidence",
-        ),
+        Section("Promise and truth", show(pictures, "truth"), "truth"),
+        Section("Evidence beyond the twin", evidence, "evidence"),
         Section("The comparison", _comparison(results), "comparison"),
-        Section("Episodes", show(results.pictures, "scores"), "scores"),
-        Section("At the bedside", show(results.pictures, "bedside"), "bedside"),
-        Section("Learning", _learning(results), "learning"),
-        Section("The twin", _twin(results), "twin"),
-        Section("The guardian", show(results.pictures, "guardian"), "guardian"),
-        Section("The records", show(results.pictures, "records"), "records"),
+        Section("Episodes", show(pictures, "scores"), "scores"),
+        Section("At the bedside", show(pictures, "bedside"), "bedside"),
+        Section("Learning", show(pictures, "learning") + learned, "learning"),
+        Section("The twin", "\n".join([*twins, show(pictures, "twin")]), "twin"),
+        Section("The guardian", show(pictures, "guardian"), "guardian"),
+        Section("The records", show(pictures, "records"), "records"),
         *results.sections,
-        Section("More pictures", show(results.pictures, "more"), "more"),
+        Section("More pictures", show(pictures, "more"), "more"),
         Section("Definitions", _definitions(), "definitions"),
     ]
     kept = [*(one for one in chapters if one.body.strip()), _origin(results)]
-    summary = Section("Summary", _summary(results, kept), "summary")
-    return make_page(results.title, _lead(results), [summary, *kept], results.banner, style=STYLE)
-
-
-def _lead(results: Results) -> str:
     main = results.main
     words = f"{DATA[main.data]} of the cohort {main.cohort}, {SETTINGS[main.setting]}"
-    return f"Learned from {words}: {lead_of(main)}"
+    lead = f"Learned from {words}: {lead_of(main)}"
+    sections = [Section("Summary", _summary(results, kept), "summary"), *kept]
+    return make_page(results.title, lead, sections, results.banner, style=STYLE)
 
 
 def _summary(results: Results, chapters: Sequence[Section]) -> str:
-    main = results.main
     links = " ".join(
         f'<a href="#{x.anchor}">{html.escape(x.title)}</a>' for x in chapters if x.anchor
     )
-    beside = [
-        one
-        for one in results.comparisons
-        if (one.cohort, one.setting, one.sampled) == (main.cohort, main.setting, main.sampled)
-    ]
+    beside = [one for one in results.comparisons if _kind(one) == _kind(results.main)]
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
     claims = to_html(claims_grid(beside))
-    return f"{summary_html(main, first, more)}<nav>{links}</nav>\n{claims}{caveat}"
+    return f"{summary_html(results.main, first, more)}<nav>{links}</nav>\n{claims}{caveat}"
 
 
 def _comparison(results: Results) -> str:
-    parts = [_tables(results, results.main)]
-    for one in results.comparisons[1:]:
+    main, *others = ("".join(table.html) for table in _each(results))
+    parts = [main]
+    for one, tables in zip(results.comparisons[1:], others, strict=True):
         title = html.escape(heading(one).capitalize())
-        parts.append(f"<details><summary>{title}</summary>\n{_tables(results, one)}</details>")
-    parts += [to_html(grid) for grid in _cohorts(results)]
-    if len(parts) > len(results.comparisons):
-        parts.append(source_of("tables/cohorts"))
-    for pair in results.pairs:
-        path = results.place(pair[1]).replace("noisy", "drop")
-        parts.append(to_html(drop_grid(*pair)) + source_of(path))
-    recorded = _recorded(results)
-    if recorded is not None:
-        parts.append(to_html(penalty_grid(recorded)) + source_of("tables/penalty"))
+        parts.append(f"<details><summary>{title}</summary>\n{tables}</details>")
+    parts += [part for table in _cohorts(results) for part in table.html]
+    parts += ["".join(table.html) for table in _further(results)]
     return "\n".join(parts)
-
-
-def _cohorts(results: Results) -> list[Grid]:
-    """All cohorts together, then one by one, before every judge but the twin; one has none."""
-    cohorts = same_question(results.comparisons)
-    judges = judges_of(cohorts)
-    kinds = (across_grid, cohorts_grid) if len(cohorts) > 1 else ()
-    return [make(cohorts, judge) for make in kinds for judge in judges[1:] or judges]
-
-
-def _tables(results: Results, one: Comparison) -> str:
-    return to_html(safety_grid(one)) + to_html(changes_grid(one)) + source_of(results.place(one))
-
-
-def _recorded(results: Results) -> Comparison | None:
-    """The comparison of the table of penalty types."""
-    recorded = [x for x in results.comparisons if x.data == "recorded" and OURS in x.methods()]
-    return recorded[0] if recorded else None
-
-
-def _learning(results: Results) -> str:
-    timed = [x for x in results.comparisons if x.seconds]
-    table = to_html(time_grid(timed)) + source_of("tables/time") if timed else ""
-    if results.searches:
-        table += to_html(search_grid(results.searches)) + source_of("tables/search")
-    return show(results.pictures, "learning") + table
-
-
-def _twin(results: Results) -> str:
-    parts = []
-    if results.twins:
-        parts.append(to_html(twin_grid(results.twins)) + source_of("tables/twin"))
-    if results.windows:
-        parts.append(to_html(settings_grid(results.windows)) + source_of("tables/settings"))
-    return "\n".join([*parts, show(results.pictures, "twin")])
 
 
 def _definitions() -> str:
@@ -288,3 +302,233 @@ def _origin(results: Results) -> Section:
     total = f'<tr><th>all</th><td class="number">{sum(results.stages.values()):,.1f}</td></tr>'
     table = f"<h3>Time of each stage, s</h3><table>{rows}{total}</table>" if rows else ""
     return Section(known.title, known.body + table, "origin")
+
+
+# ── the first screen ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """CORMPO minus the baseline with the best reward before one judge."""
+
+    judge: str
+    reward: Margin
+    others: dict[str, Margin]  # to the same baseline
+
+    @property
+    def word(self) -> str:
+        """Ahead, behind, or not to be told."""
+        return _word(self.reward.found)
+
+
+def find_verdicts(comparison: Comparison, baselines: Sequence[str] = BASELINES) -> list[Verdict]:
+    """One verdict for every judge that has seen CORMPO and a baseline."""
+    found = []
+    for judge in comparison.judges:
+        reward = margin_of(comparison, judge, "reward", baselines)
+        if reward is not None:
+            others: dict[str, Margin] = {
+                metric: one
+                for metric in METRICS
+                if metric != "reward"
+                if (one := margin_of(comparison, judge, metric, [reward.best]))
+            }
+            found.append(Verdict(judge, reward, others))
+    return found
+
+
+def headline(comparison: Comparison) -> list[str]:
+    """Two or three plain sentences that the numbers below bear out."""
+    said = []
+    for words, baselines in (("best baseline", BASELINES), ("best method without density", PARTS)):
+        places: dict[str, list[str]] = {}
+        for one in find_verdicts(comparison, baselines):
+            places.setdefault(one.word, []).append(JUDGES[one.judge].place)
+        parts = [f"{word} the {words} {' and '.join(where)}" for word, where in places.items()]
+        if parts:
+            said.append(f"CORMPO is {'; '.join(parts)}.")
+    return said
+
+
+def say_ranking(comparison: Comparison) -> list[str]:
+    """Whether the twin ranks the learned methods as each truth does; disagreement is said first."""
+    said: dict[bool, list[str]] = {False: [], True: []}
+    for truth in comparison.judges[1:]:
+        first = {x: _first(comparison, x) for x in ("twin", truth)}
+        if comparison.judges[0] != "twin" or None in first.values():
+            continue
+        wrong, pairs = _reversed_pairs(comparison, truth)
+        names = {x: name_of(str(y)) for x, y in first.items()}
+        same = first["twin"] == first[truth] and not wrong
+        best = (
+            f"both put {names[truth]} first"
+            if first["twin"] == first[truth]
+            else f"the twin puts {names['twin']} first, the {JUDGES[truth].full} {names[truth]}"
+        )
+        word = "agree" if same else "disagree"
+        said[same].append(
+            f"Twin and {JUDGES[truth].full} {word} on the ranking: {best}; {wrong} of {pairs} "
+            "pairs of methods are clearly the other way round."
+        )
+    return [*said[False], *said[True]]
+
+
+def say_comparisons(comparisons: Sequence[Comparison]) -> list[str]:
+    """In how many comparisons the twin puts another method first than the surest truth does."""
+    asked = [x for x in comparisons if len(x.judges) > 1 and _first(x, x.judges[-1]) is not None]
+    if len(asked) < 2:
+        return []
+    apart = [x for x in asked if _first(x, "twin") != _first(x, x.judges[-1])]
+    names = ", ".join(f"{x.name} ({x.cohort})" for x in apart)
+    return [
+        f"Over all data sets, settings and cohorts, the twin puts another method first than the "
+        f"truth in {len(apart)} of {len(asked)} comparisons{': ' if apart else ''}{names}."
+    ]
+
+
+def _reversed_pairs(comparison: Comparison, truth: str) -> tuple[int, int]:
+    """Pairs of learned methods that both judges tell apart clearly, in opposite order; and all."""
+    both = [comparison.before(x) for x in ("twin", truth)]
+    learned = [x for x in LEARNED if all(x in judged for judged in both)]
+    pairs, words = list(itertools.combinations(learned, 2)), []
+    for judged in both:
+        weights = resample(next(iter(judged.values())).row)
+        values = {x: values_of(judged[x], "reward") for x in learned}
+        apart = [estimate(difference(values[x], values[y]), weights) for x, y in pairs]
+        words.append([_word(found) for found in apart])
+    wrong = sum({one, other} == {"ahead of", "behind"} for one, other in zip(*words, strict=True))
+    return wrong, len(pairs)
+
+
+def summary_html(
+    comparison: Comparison, first: Sequence[str] = (), more: Sequence[str] = ()
+) -> str:
+    """Whether twin and truth agree, headline, a card for each judge, and all in full sentences.
+
+    `first` are sentences about all cohorts, `more` those of the evidence beyond the twin.
+    """
+    ranking = say_ranking(comparison)
+    warned = any("disagree" in x for x in ranking)
+    told = " ".join(map(html.escape, ranking))
+    box = f'<p class="{"warn" if warned else "muted"}">{told}</p>' if told else ""
+    lines = "".join(f"<li>{html.escape(x)}</li>" for x in (*first, *headline(comparison)))
+    cards = "".join(_card(one) for one in find_verdicts(comparison))
+    if not cards:
+        return "<p>No verdict: CORMPO and its baselines were not both judged.</p>"
+    sentences = [
+        x
+        for baselines in (BASELINES, PARTS)
+        for judge in comparison.judges
+        for x in say_against(comparison, judge, baselines)
+    ]
+    ranks = "".join(f"<p>{html.escape(x)}</p>" for x in (*more, *say_agreement(comparison)))
+    full = "".join(f"<li>{html.escape(x)}</li>" for x in sentences)
+    return (
+        f'{box}<ul class="headline">{lines}</ul>\n<div class="cards">{cards}</div>\n{ranks}\n'
+        f"<details><summary>The same in full sentences, and against the methods without density"
+        f"</summary><ul>{full}</ul></details>\n"
+    )
+
+
+def _card(one: Verdict) -> str:
+    reward, seeds = one.reward, len(one.reward.per_seed)
+    percent = "" if reward.percent is None else f" ({signed(reward.percent, 0)} %)"
+    kind = {"ahead of": "good", "behind": "bad"}.get(one.word, "")
+    others = "".join(f"<li>{html.escape(_line(x, y.found))}</li>" for x, y in one.others.items())
+    above = int((reward.per_seed > 0).sum())
+    ahead = f"ahead with {above} of {seeds} seeds" if seeds > 1 else "one seed"
+    best = (
+        f"against {name_of(reward.best)}, the best baseline here (known only afterwards); {ahead}"
+    )
+    return (
+        f'<div class="card {kind}"><h3>{html.escape(JUDGES[one.judge].place.capitalize())}</h3>'
+        f'<p><span class="big">{signed(reward.found["mean"])}</span> reward{percent} '
+        f"{_span(reward.found)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
+    )
+
+
+def _line(metric: str, found: dict[str, float]) -> str:
+    """A difference with its interval; better or worse only where it is clear."""
+    better = {"ahead of": 1.0, "behind": -1.0}.get(_word(found), 0.0) * METRICS[metric].sign
+    same, word = "≈ " if better == 0 else "", {1.0: ", better", -1.0: ", worse"}.get(better, "")
+    return f"{METRICS[metric].said}: {same}{signed(found['mean'], 3)} {_span(found, 3)}{word}"
+
+
+def _span(found: dict[str, float], digits: int = 2) -> str:
+    words = span(found["low"], found["high"], digits)
+    return words if words.startswith("[") else "(too few patients for an interval)"
+
+
+def _word(found: dict[str, float]) -> str:
+    if found["low"] > 0:
+        return "ahead of"
+    return "behind" if found["high"] < 0 else "not clearly different from"
+
+
+def _first(comparison: Comparison, judge: str) -> str | None:
+    """The learned method that a judge's mean reward puts first."""
+    judged = {x: one for x, one in comparison.before(judge).items() if x in LEARNED}
+    means = {x: values_of(one, "reward").mean() for x, one in judged.items()}
+    return max(means, key=means.__getitem__) if len(means) > 1 else None
+
+
+def lead_of(comparison: Comparison) -> str:
+    """What was learned, from what, and who judged."""
+    judged = comparison.judged[comparison.judges[0]]
+    learned = comparison.methods(LEARNED)
+    one = judged[next((x for x in learned if x in judged), next(iter(judged)))]
+    seeds, episodes = one.level.shape[:2]
+    where = []
+    for judge in comparison.judges:
+        patients = len(set(next(iter(comparison.judged[judge].values())).row.tolist()))
+        words = JUDGES[judge].words
+        where.append("in the twin" if judge == "twin" else f"in {patients:,} {words}")
+    count = "1 method" if len(learned) == 1 else f"{len(learned)} methods"
+    return (
+        f"{count}, {'one seed' if seeds == 1 else f'{seeds} seeds'} each, judged "
+        f"over {episodes:,} paired episodes of six hours: {', '.join(where)}."
+    )
+
+
+def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
+    """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
+    return _verdicts(comparison, [judge], baselines)
+
+
+def say_agreement(comparison: Comparison) -> list[str]:
+    """Whether the twin ranks the learned methods as the truth does, a sentence for each truth."""
+    first, *truths = comparison.judges
+    if first != "twin" or len(comparison.methods(LEARNED)) < 2:
+        return []
+    others = [x for x in LEARNED if x != OURS]
+    return [_verdicts(comparison, [first, truth], others)[-1] for truth in truths]
+
+
+def _verdicts(comparison: Comparison, judges: Sequence[str], baselines: Sequence[str]) -> list[str]:
+    judged = {
+        JUDGES[judge].full: {name_of(x): one for x, one in comparison.before(judge).items()}
+        for judge in judges
+    }
+    return verdicts(judged, name_of(OURS), [name_of(x) for x in baselines])
+
+
+def say_across(comparisons: Sequence[Comparison]) -> list[str]:
+    """CORMPO against what it adds density to, over all cohorts; nothing for a single cohort."""
+    asked = same_question(comparisons)
+    if len(asked) < 2:
+        return []
+    judge, said = judges_of(asked)[-1], []
+    for method in TOLD:
+        pairs = []
+        for metric in ("reward", "unsafe_hours"):
+            shown, minus = METRICS[metric], f"{metric}_minus_{OURS}"
+            found = over_cohorts([-shown.scale * mean_of(x, judge, method, minus) for x in asked])
+            if found["cohorts"] > 1:
+                between = span(found["low"], found["high"], shown.digits)
+                pairs.append(f"{signed(found['mean'], shown.digits)} {between}")
+        if len(pairs) == 2:
+            said.append(
+                f"Over {len(asked)} cohorts, CORMPO minus {name_of(method)} in "
+                f"{JUDGES[judge].full}: reward {pairs[0]}, unsafe hours {pairs[1]} points."
+            )
+    return said

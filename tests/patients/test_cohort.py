@@ -15,7 +15,7 @@ from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, OwnTeam, Sampled, draw_starts, play
 from stepdown.policies.rules import RULES
 from stepdown.problem.metrics import score_episodes
-from stepdown.report.published_moments import describe_cohort
+from stepdown.report.cohort_report import describe_cohort
 from stepdown.signals import FLOW, LEVEL, LEVELS, MAP
 
 COUNT, STARTS = 256, 512

@@ -9,27 +9,25 @@ import pytest
 
 from stepdown.evaluation.compare import Row, student
 from stepdown.report.comparison import (
-    Comparison,
-    across_rows,
-    drop_rows,
-    find,
-    penalty_rows,
-    same_question,
-    time_rows,
-)
-from stepdown.report.comparison_tables import (
     PRESET,
     SEARCHED,
+    Comparison,
     across_grid,
+    across_rows,
     changes_grid,
     claims_grid,
     cohorts_grid,
     drop_grid,
+    drop_rows,
+    find,
     penalty_grid,
+    penalty_rows,
     safety_grid,
+    same_question,
     search_grid,
     short_grid,
     time_grid,
+    time_rows,
 )
 from stepdown.report.grids import DASH, Cell, Grid, signed, to_csv, to_markdown, to_text
 from stepdown.report.labels import (
@@ -42,7 +40,7 @@ from stepdown.report.labels import (
     name_of,
 )
 from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
-from stepdown.report.summary import say_across, say_against, say_agreement
+from stepdown.report.results_page import say_across, say_against, say_agreement
 from tests.report.comparisons import KNOWN, comparison, judged, together
 
 

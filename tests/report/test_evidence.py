@@ -2,36 +2,42 @@
 
 import csv
 import io
+import json
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.studies.choosing import measure
 from stepdown.artifacts import provenance
-from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
+from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE, TEAM, Evidence, Span, regret
 from stepdown.report.evidence import (
     PLAIN,
     agreement,
     bound_rows,
-    gap_rows,
-    read_measured,
-    say_measured,
-    table_rows,
-)
-from stepdown.report.evidence_figures import draw_evidence
-from stepdown.report.evidence_tables import (
     certificate_grid,
     choice_grid,
     cohorts_grid,
-    evidence_files,
     evidence_section,
+    evidence_tables,
     first_screen,
+    gap_rows,
     named_pictures,
+    read_measured,
     records_grid,
+    say_measured,
 )
-from stepdown.report.results_page import Results, make_tables, results_page
-from stepdown.report.summary import say_comparisons, say_ranking, summary_html
+from stepdown.report.evidence_figures import draw_evidence
+from stepdown.report.page import files_of
+from stepdown.report.results_page import (
+    Results,
+    make_tables,
+    results_page,
+    say_comparisons,
+    say_ranking,
+    summary_html,
+)
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison
 from tests.report.findings import findings, without_truth
@@ -131,10 +137,12 @@ def test_rules_are_ordered_by_regret_and_bounds_below_the_least_value_say_nothin
 
 
 def test_every_table_is_a_file_with_the_numbers_of_the_findings():
-    made = evidence_files([findings()])
+    made = files_of(evidence_tables([findings()]))
     place = "tables/evidence/guarded-7"
-    assert {x for x in made if x.endswith(".csv")} == {
-        f"{place}/{x}.csv" for x in table_rows(findings())
+    shown = ("gap", "records", "choice", "certificate", "groups", "transfer")
+    assert set(made) == {
+        *(f"{place}/{x}.csv" for x in (*shown, "second", "bounds")),
+        *(f"{place}/{x}.md" for x in shown),
     }
     rows = list(csv.DictReader(io.StringIO(made[f"{place}/records.csv"].decode())))
     assert len(rows) == 3 * 6
@@ -185,13 +193,27 @@ def test_the_page_holds_the_section_and_its_pictures(pictures):
 
 
 def test_measured_regrets_are_those_of_the_kept_cohorts():
-    again = measure(ROOT / "docs/results/choosing.jsonl")
-    kept = read_measured()
+    lines = (ROOT / "docs/results/choosing.jsonl").read_text().splitlines()
+    cohorts, kept = [json.loads(line) for line in lines], read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
-    assert kept["cohorts"] == again["cohorts"]
+    assert kept["cohorts"] == len(cohorts)
     assert "--tables docs/results/choosing.jsonl" in kept["about"]["command"]  # for anybody
-    for rule, found in again["rules"].items():
-        assert kept["rules"][rule] == pytest.approx(found)
+    drawn = np.random.default_rng(0).integers(len(cohorts), size=(2000, len(cohorts)))
+    for name, rule in CHOICE_RULES.items():
+        lost, ahead = [], 0
+        for cohort in cohorts:
+            truth = {x: one["reward"] for x, one in cohort["truth"]["fresh"].items()}
+            chosen = rule([read_evidence(one) for one in cohort["evidence"]])
+            lost.append(regret(truth, chosen))
+            ahead += truth[chosen] > truth[TEAM]
+        low, high = np.quantile(np.sort(lost)[drawn].mean(1), [0.025, 0.975])
+        found = {"mean": np.mean(lost), "low": low, "high": high, "ahead": ahead}
+        assert kept["rules"][name] == pytest.approx(found)
+
+
+def read_evidence(kept: dict[str, Any]) -> Evidence:
+    spans: dict[str, Any] = {x: Span(**y) for x, y in kept.items() if isinstance(y, dict)}
+    return Evidence(**(kept | spans))
 
 
 def test_the_measured_sentence_holds_both_rules_and_their_numbers():

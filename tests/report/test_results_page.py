@@ -7,8 +7,15 @@ import pytest
 from stepdown.artifacts import provenance
 from stepdown.report.comparison import Comparison
 from stepdown.report.page import CAPTIONS, Section, make_page
-from stepdown.report.results_page import Results, make_tables, results_page
-from stepdown.report.summary import find_verdicts, headline, lead_of, summary_html
+from stepdown.report.results_page import (
+    Results,
+    find_verdicts,
+    headline,
+    lead_of,
+    make_tables,
+    results_page,
+    summary_html,
+)
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison, judged
 

@@ -5,17 +5,15 @@ import numpy as np
 import pytest
 
 from stepdown.handover import Cohort, Episodes
-from stepdown.report.bedside_figures import (
+from stepdown.report.patient_figures import (
     agreement,
     draw_agreement,
+    draw_records,
     draw_rollouts,
     draw_weaning,
     pick_weaning,
 )
-from stepdown.report.cohort_report import draw_records
-from stepdown.report.twin_figures import draw_horizons, draw_predicted_rewards
-from stepdown.signals import HR, LEVEL, MAP, PULSATILITY
-from tests.report.comparisons import ROW
+from stepdown.signals import HR, LEVEL, MAP, NAMES, PULSATILITY
 from tests.report.pixels import inches, pixels
 
 
@@ -33,18 +31,9 @@ def test_agreement_counts_changes_by_hand():
     assert inches(png) == pytest.approx((1.8 + 3.1 * 3, 0.9 + 3.1 * 2), abs=0.02)
 
 
-def test_horizons_and_rewards_are_drawn():
-    values = np.arange(8.0).reshape(4, 2)
-    found = {"records": {"reward": values}, "twin": {"reward": values + 1}}
-    assert inches(draw_horizons([6, 12], found, ROW)) == pytest.approx((13.0, 4.0), abs=0.02)
-    rewards = np.linspace(-2, 0.6, 50)
-    png = draw_predicted_rewards(rewards, rewards[::-1].copy())
-    assert inches(png) == pytest.approx((12.0, 4.6), abs=0.02)
-
-
 def episode(level: int, alive: bool = True) -> Episodes:
     """Seven steady hours; MAP is 70 and low in the last one."""
-    state = np.full((7, 6, 13), 30.0, np.float32)
+    state = np.full((7, 6, len(NAMES) + 1), 30.0, np.float32)
     state[..., MAP], state[..., HR], state[..., PULSATILITY] = 70, 80, 40
     state[-1, :, MAP] = 50
     state[..., LEVEL] = level
@@ -67,7 +56,7 @@ def test_rollouts_mark_unsafe_hours():
 def cohort() -> Cohort:
     """Three stays of two days: steady, weaned from P9 to P3 within a day, up and down."""
     samples = 288
-    signals = np.full((3, samples, 12), 60.0, np.float32)
+    signals = np.full((3, samples, len(NAMES)), 60.0, np.float32)
     level = np.full((3, samples), 8, np.int32)
     level[1] = np.clip(9 - np.maximum(np.arange(samples) - 60, 0) // 20, 3, 9)
     level[2] = np.where(np.arange(samples) // 40 % 2 == 0, 8, 5)
@@ -78,9 +67,10 @@ def cohort() -> Cohort:
 def test_weaning_examples_fall_steadily(cohort):
     # the fall takes from sample 80 to 180; the first day that holds it whole is taken
     assert pick_weaning(cohort) == [(1, 180 - 143)]  # who is not weaned on balance is no example
-    assert inches(draw_weaning(cohort, [(1, 37), (2, 0)])) == pytest.approx(
-        (1.0 + 5.6 * 2, 5.6), abs=0.02
-    )
+    assert inches(draw_weaning(cohort)) == pytest.approx((1.0 + 5.6, 5.6), abs=0.02)
+    rows = np.array([1, 0, 1, 2])
+    twice = Cohort(cohort.signals[rows], cohort.level[rows], cohort.seen[rows], tuple("abcd"))
+    assert inches(draw_weaning(twice)) == pytest.approx((1.0 + 5.6 * 2, 5.6), abs=0.02)
 
 
 def test_the_records_are_drawn(cohort):

@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 
 from stepdown.handover import Cohort
-from stepdown.report.grids import to_csv, to_html
-from stepdown.report.published_moments import (
+from stepdown.patients.cohort import CohortConfig
+from stepdown.report.cohort_report import (
     MOMENTS,
     Row,
+    dataset_card,
     describe_cohort,
     moment_rows,
     moments_grid,
     moments_text,
     summarize,
 )
-from stepdown.signals import HR, MAP, NAMES, PULSATILITY
+from stepdown.report.grids import to_csv, to_html
+from stepdown.signals import HR, MAP, NAMES, PULSATILITY, columns_with
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def cohort() -> Cohort:
     draw = np.random.default_rng(0)
     seen = np.arange(30) < np.array([30, 25, 12])[:, None]
     seen[1, 8] = False
-    signals = 60 + draw.normal(0, 4, (3, 30, 12)).cumsum(1).astype(np.float32)
+    signals = 60 + draw.normal(0, 4, (3, 30, len(NAMES))).cumsum(1).astype(np.float32)
     level = np.where(seen, draw.integers(2, 10, (3, 30)), 0).astype(np.int32)
     signals[~seen] = np.nan
     return Cohort(jnp.asarray(signals), jnp.asarray(level), jnp.asarray(seen), ("a", "b", "c"))
@@ -138,6 +140,26 @@ def test_missing_values_are_left_out(cohort, rows):
     row = describe_cohort(holed)[0]
     assert (row.group, row.what) == ("mean", "map")
     assert row.ours == pytest.approx(np.nanmean(values))
+
+
+def test_further_columns_are_on_the_card_and_change_no_published_number(cohort, rows):
+    columns = columns_with(["lactate"])
+    wide = Cohort(
+        jnp.concatenate([cohort.signals, jnp.full((3, 30, 1), 2.0)], -1),
+        cohort.level,
+        cohort.seen,
+        cohort.patient,
+        columns=columns,
+    )
+    for row in describe_cohort(wide):
+        assert row.ours == pytest.approx(rows[row.group, row.what].ours, nan_ok=True)
+    cards = [
+        dataset_card(x, CohortConfig(), np.array([0, 1, 2]), seed=7, extras=(), hashes={})
+        for x in (cohort, wide)
+    ]
+    line = "| `lactate` | mmol/L | Blood lactate |"
+    assert [line in card.splitlines() for card in cards] == [False, True]
+    assert cards[0].splitlines() == [x for x in cards[1].splitlines() if x != line]
 
 
 def make_row(ours: float, bar: float | None = 0.15) -> Row:
