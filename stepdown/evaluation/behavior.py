@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.decisions import Decisions
+from stepdown.patients.population import host_generator
 from stepdown.policies.networks import Network, make_network
 from stepdown.signals import LEVEL, LEVELS, LOWEST
 from stepdown.training import FitConfig, fit
@@ -25,6 +26,7 @@ from stepdown.training import FitConfig, fit
 BLOCKS = 512, 4096  # rows are filled up to a multiple, so that few programs serve all cohorts
 CHANGES = 2 * len(LEVELS) - 1  # from seven levels down to seven up
 FLATTER = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  # powers of the chances
+BINS = 10  # of chances, to hold against what happened
 MIXED = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)  # shares of plain frequencies; never none
 
 
@@ -99,9 +101,7 @@ def deal_patients(
             f"expected at least one patient in each of {folds} folds, got {len(patients)} "
             "patients. Bring more patients or ask for fewer folds."
         )
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return (draw.permutation(len(patients)) % folds)[index].astype(np.int32)
+    return (host_generator(key).permutation(len(patients)) % folds)[index].astype(np.int32)
 
 
 class _Habit(eqx.Module):
@@ -256,7 +256,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-np.clip(x, -30.0, 30.0)))
 
 
-def check_calibration(behavior: Behavior, decisions: Decisions, bins: int = 10) -> Calibration:
+def check_calibration(behavior: Behavior, decisions: Decisions) -> Calibration:
     """Compare chances with what happened, all eight levels of all decisions together.
 
     Bins hold equal shares of the chances above one in ten thousand; the error is weighted by them.
@@ -266,12 +266,12 @@ def check_calibration(behavior: Behavior, decisions: Decisions, bins: int = 10) 
     chosen = chance[happened]
     hold = current_levels(decisions) - LOWEST
     holding = chance[np.arange(len(hold)), hold]
-    edges = np.quantile(chance[chance > 1e-4], np.linspace(0, 1, bins + 1)[1:-1])
+    edges = np.quantile(chance[chance > 1e-4], np.linspace(0, 1, BINS + 1)[1:-1])
     place = np.searchsorted(edges, chance, side="right").ravel()
-    count = np.bincount(place, minlength=bins)
+    count = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        predicted = np.bincount(place, chance.ravel(), minlength=bins) / count
-        observed = np.bincount(place, happened.ravel(), minlength=bins) / count
+        predicted = np.bincount(place, chance.ravel(), minlength=BINS) / count
+        observed = np.bincount(place, happened.ravel(), minlength=BINS) / count
     return Calibration(
         log_loss=float(-np.mean(np.log(chosen))),
         brier=float(np.mean((holding - (decisions.level - LOWEST == hold)) ** 2)),

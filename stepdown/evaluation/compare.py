@@ -16,12 +16,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-import jax.random as jr
 import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.judging import Judged
+from stepdown.patients.population import host_generator
 
 Metric = Literal[
     "reward", "acp", "total_change", "ws_gradient", "ws_limits", "ws_both", "unsafe_hours"
@@ -182,14 +182,13 @@ def paired_difference(
     ours: Float[Array, " n"] | Float[np.ndarray, " n"],
     theirs: Float[Array, " n"] | Float[np.ndarray, " n"],
     row: Int[Array, " n"] | Int[np.ndarray, " n"],
-    draws: int = DRAWS,
 ) -> tuple[float, float, float]:
     """Mean difference of paired episodes and its 95 % interval, by a bootstrap over patients.
 
     Both limits are the mean where all episodes are one patient's.
     """
     apart = difference(*(np.asarray(x, float)[None] for x in (ours, theirs)))
-    found = estimate(apart, draw_patients(np.asarray(row), draws))
+    found = estimate(apart, draw_patients(np.asarray(row)))
     return found["mean"], found["low"], found["high"]
 
 
@@ -217,9 +216,8 @@ def draw_counts(
 
     Estimates from records have a key of their own, which sets these draws.
     """
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return rng.multinomial(patients, np.full(patients, 1 / patients), size=draws).astype(float)
+    chances = np.full(patients, 1 / patients)
+    return host_generator(key).multinomial(patients, chances, size=draws).astype(float)
 
 
 def estimate(values: Values, weights: Weights) -> dict[str, float]:

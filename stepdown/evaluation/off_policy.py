@@ -182,8 +182,7 @@ def estimate_off_policy(
     fqe, ahead = _fitted_q(records, now, later)
     blend = own = None
     if model is not None:
-        certain = how == "mode"
-        imagined = imagine_values(policy, model, data, config.hours, mode=certain, key=key)
+        imagined = imagine_values(policy, model, data, config.hours, how=how, key=key)
         blend, own = _magic(records, weight, imagined)
     robust = _estimate(_corrected(records, weight, ahead), records)
     return Estimates(
@@ -315,7 +314,7 @@ def imagine_values(
     decisions: Decisions,
     hours: int = HORIZON,
     *,
-    mode: bool = False,
+    how: How,
     key: PRNGKeyArray,
 ) -> Ahead:
     """Values of states, recorded decisions and next states by one throw of the dynamics each.
@@ -325,7 +324,7 @@ def imagine_values(
     beside the differences between patients.
     """
     k_now, k_decision, k_end = jr.split(key, 3)
-    player = _Player(policy, dynamics, hours, mode)
+    player = _Player(policy, dynamics, hours, how)
     free = np.full(len(decisions.level), -1, np.int32)
     now = _play_all(player, decisions.state, free, key=k_now)
     decision = _play_all(player, decisions.state, decisions.level, key=k_decision)
@@ -344,7 +343,7 @@ class _Player(eqx.Module):
     policy: Policy
     dynamics: Dynamics
     hours: int = eqx.field(static=True)
-    mode: bool = eqx.field(static=True)
+    how: How = eqx.field(static=True)
 
 
 def _play_all(player: _Player, states: np.ndarray, first: np.ndarray, *, key) -> np.ndarray:
@@ -367,7 +366,8 @@ def _play(player: _Player, states, first, key) -> Float[Array, "hours n"]:
         number, key = now
         k_level, k_hour = jr.split(key)
         weights = jax.vmap(player.policy)(states)
-        drawn = jnp.argmax(weights, 1) if player.mode else jr.categorical(k_level, weights)
+        certain = player.how == "mode"
+        drawn = jnp.argmax(weights, 1) if certain else jr.categorical(k_level, weights)
         level = jnp.where((number == 0) & (first > 0), first, drawn + LOWEST).astype(jnp.int32)
         later = step_rows(player.dynamics, states, level, key=k_hour)
         return later, jax.vmap(normalized_reward)(later)

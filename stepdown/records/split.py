@@ -1,11 +1,11 @@
 """Train, select and test patients: a patient belongs to exactly one of them."""
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import Cohort, Role, require_role
+from stepdown.patients.population import host_generator
 
 SPLIT = 7  # seed of the split in every command, so that all see the same patients
 
@@ -31,9 +31,7 @@ def split_patients(
             f"expected enough patients for three parts, got {number}, of which "
             f"{' / '.join(map(str, sizes))} would train, select and test; bring more patients."
         )
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    order = draw.permutation(number)
+    order = host_generator(key).permutation(number)
     ends = np.cumsum(sizes)
     parts = np.sort(order[: ends[0]]), np.sort(order[ends[0] : ends[1]]), np.sort(order[ends[1] :])
     train, select, test = parts

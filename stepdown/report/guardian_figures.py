@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stepdown.evaluation.guardian_search import SearchConfig, Trial
-from stepdown.evaluation.shifts import Moved
+from stepdown.evaluation.guardians import Moved, SearchConfig, Trial
 from stepdown.guardian.threshold import Guardian
 from stepdown.report.figures import DASHES, GRID, INK, LIMIT, MUTED, RARE, to_png
 from stepdown.report.labels import SHIFTS, Look, size_words

@@ -14,24 +14,22 @@ from scipy import optimize, stats
 
 from stepdown.evaluation.certificate import (
     CertificateConfig,
+    HeldOut,
     certify,
     cover,
+    fit_values,
     lower_bound,
     mean_line,
     optimality_gap,
     reaches,
-    tightest_cover,
-)
-from stepdown.evaluation.judging import score_episodes
-from stepdown.evaluation.model_error import (
-    HeldOut,
-    fit_values,
     recorded_hours,
     redraw_hours,
     tell_apart,
+    tightest_cover,
     value_gaps,
     worth,
 )
+from stepdown.evaluation.judging import score_episodes
 from stepdown.guardian.density import Pairs
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Episodes
