@@ -34,20 +34,18 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.guardians import charge_all
-from stepdown.evaluation.importance import path_weights, wis
 from stepdown.evaluation.judging import Judged, Moments, draw_moments, judge_in_twin, judge_plans
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
     Records,
     estimate_off_policy,
-    make_estimate,
+    estimate_recorded,
     prepare_records,
 )
 from stepdown.guardian.threshold import Guardian, split_penalty
 from stepdown.handover import Cohort, Dynamics, Policy, require_role
 from stepdown.policies.rules import Chance
-from stepdown.problem.clinical import PAPER
 from stepdown.problem.hours import make_transitions
 from stepdown.signals import HORIZON
 
@@ -163,7 +161,7 @@ def call_witnesses(
         team=InTwins(*(judge_plans(plans, x, moments) for x in (models.twin, models.second))),
         weights=resample(np.asarray(moments.row)),
         records=records,
-        recorded=_recorded(records),
+        recorded=estimate_recorded(records),
     )
 
 
@@ -251,16 +249,6 @@ def _replay(
         return jax.lax.scan(hour, state, (plan, own))[1]
 
     return jax.lax.map(one, (states, levels, keys), batch_size=min(256, len(states)))
-
-
-def _recorded(records: Records) -> Estimate:
-    """What the clinicians reached: the mean reward of every hour, over the hours recorded."""
-    paths, ones = records.paths, np.ones(len(records.chance))
-    weight = path_weights(paths, ones, records.behavior.goes_on)
-    reward = np.where(paths.gone, -PAPER.reward_clip, records.decisions.reward[paths.row])
-    ratios = wis(paths, weight, reward.astype(float))
-    value, draws = (ratios.values(x.counts) for x in (records.own, records.draws))
-    return make_estimate(float(value[0]), draws)
 
 
 def _from_records(found: Mapping[str, Estimate], team: Estimate) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from stepdown.evaluation.compare import paired_difference
 from stepdown.evaluation.judging import find_runs
-from stepdown.handover import Transitions, require_role
+from stepdown.handover import Role, Transitions, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import slope
@@ -76,6 +76,7 @@ class ForecastScores(eqx.Module):
     static: Bool[Array, " n"]  # the level stays over the two hours
     patient: Int[Array, " n"]  # the unit of any bootstrap
     scaler: Scaler  # of the train patients
+    role: Role = eqx.field(static=True)
 
 
 def score_forecasts(
@@ -84,10 +85,14 @@ def score_forecasts(
     scaler: Scaler,
     draws: int = DRAWS,
     *,
+    role: Literal["test", "select"] = "test",
     key: PRNGKeyArray,
 ) -> ForecastScores:
-    """Score the forecast of every row; each row has its own random numbers."""
-    require_role(hours, "test")
+    """Score the forecast of every row; each row has its own random numbers.
+
+    Scores on select patients are for choosing, never for reporting.
+    """
+    require_role(hours, role)
     _require_signals(hours, scaler)
     count = len(hours.level)
     rows = (hours.state, hours.level, hours.next_state, np.arange(count))
@@ -104,6 +109,7 @@ def score_forecasts(
         static=jnp.asarray(level_stays(hours)),
         patient=hours.patient,
         scaler=scaler,
+        role=hours.role,
     )
 
 

@@ -121,6 +121,12 @@ class Records(eqx.Module):
     own: Counted  # all patients once
     config: OffPolicyConfig = eqx.field(static=True)
 
+    @property
+    def rewards(self) -> PerHour:
+        """The reward of every hour of every episode; the least once a patient is gone."""
+        recorded = self.decisions.reward[self.paths.row]
+        return np.where(self.paths.gone, -PAPER.reward_clip, recorded).astype(float)
+
 
 def prepare_records(
     decisions: Decisions,
@@ -176,8 +182,7 @@ def estimate_off_policy(
         goes_on=records.behavior.goes_on,
     )
     weight = path_weights(records.paths, chances.ratio, chances.goes_on)
-    gone = records.paths.gone
-    reward = np.where(gone, -PAPER.reward_clip, data.reward[records.paths.row]).astype(float)
+    reward = records.rewards
     overlap = measure_overlap(records.paths, weight, _unsupported(now, records))
     fqe, ahead = _fitted_q(records, now, later)
     blend = own = None
@@ -196,6 +201,13 @@ def estimate_off_policy(
         bounds=tuple(_bounds(records, chances, reward, gamma) for gamma in config.gammas),
         word=verdict(overlap, config.limits),
     )
+
+
+def estimate_recorded(records: Records) -> Estimate:
+    """What the clinicians reached: the mean reward of every hour, over the hours recorded."""
+    ones = np.ones(len(records.chance))
+    weight = path_weights(records.paths, ones, records.behavior.goes_on)
+    return _estimate(wis(records.paths, weight, records.rewards), records)
 
 
 def _require_known(level: Int[np.ndarray, " n"]) -> None:

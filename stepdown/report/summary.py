@@ -1,6 +1,6 @@
 """The first screen: CORMPO against the best baseline before every judge, and who agrees.
 
-The sentences are those of `evaluation.compare.verdicts`; cards and headline show the same numbers
+The sentences are those of `evaluation/compare.py`; cards and headline show the same numbers
 for a quick look.
 """
 
@@ -14,12 +14,13 @@ import numpy as np
 from stepdown.evaluation.compare import (
     OTHERS,
     Metric,
+    against_best,
     difference,
     estimate,
     over_cohorts,
+    ranking_agreement,
     resample,
     values_of,
-    verdicts,
 )
 from stepdown.evaluation.judging import Judged
 from stepdown.report.comparison import (
@@ -232,7 +233,8 @@ def lead_of(comparison: Comparison) -> str:
 def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
     """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
     named = {name_of(x): one for x, one in comparison.before(judge).items()}
-    return verdicts({JUDGES[judge].full: named}, name_of(OURS), [name_of(x) for x in baselines])
+    against = [name_of(x) for x in baselines]
+    return against_best(named, JUDGES[judge].full, name_of(OURS), against)
 
 
 def say_agreement(comparison: Comparison) -> list[str]:
@@ -247,7 +249,7 @@ def say_agreement(comparison: Comparison) -> list[str]:
             for judge in (first, truth)
         }
         names = [name_of(x) for x in LEARNED if x != OURS]
-        said.append(verdicts(judged, name_of(OURS), names)[-1])
+        said.append(ranking_agreement(judged, [name_of(OURS), *names]))
     return said
 
 

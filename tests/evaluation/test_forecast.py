@@ -287,6 +287,15 @@ def test_patients_of_another_role_are_refused(hours, role):
         grow_errors(walk(), rows, key=jr.key(0))
 
 
+def test_select_patients_are_scored_only_when_asked_for(hours, honest):
+    rows = dataclasses.replace(hours, role="select")
+    found = score_forecasts(walk(), rows, SCALE, role="select", key=jr.key(1))
+    assert found.role == "select"
+    np.testing.assert_array_equal(found.crps, honest.crps)
+    with pytest.raises(ValueError, match="expected select patients, got test patients"):
+        score_forecasts(walk(), hours, SCALE, role="select", key=jr.key(1))
+
+
 def test_signals_that_the_scale_does_not_know_are_left_out(hours, honest):
     few = dataclasses.replace(SCALE, present=(MAP, HR, PULSATILITY))
     empty = hours.next_state.at[:, :, SPEED].set(jnp.nan)
