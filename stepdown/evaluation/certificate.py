@@ -445,16 +445,11 @@ def imagine_hours(
     """Next hours of the same decisions in the model."""
     count, *shape = held_out.state.shape
     index = np.repeat(np.arange(count), draws)
-    parts = []
-    for number, first in enumerate(range(0, len(index), BLOCK)):
-        block = index[np.minimum(np.arange(first, first + BLOCK), len(index) - 1)]
-        rows = jnp.asarray(held_out.state[block]), jnp.asarray(held_out.level[block])
-        parts.append(np.asarray(_step(dynamics, *rows, jr.fold_in(key, number))))
-    return np.concatenate(parts)[: len(index)].reshape(count, draws, *shape)
+    rows = held_out.state[index], held_out.level[index]
+    return in_groups(_step, rows, dynamics, size=BLOCK, key=key).reshape(count, draws, *shape)
 
 
-@eqx.filter_jit
-def _step(dynamics, states, levels, key):
+def _step(states, levels, dynamics: Dynamics, key):
     return step_rows(dynamics, states, levels, key=key)
 
 

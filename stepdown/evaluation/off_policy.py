@@ -359,21 +359,14 @@ class _Player(eqx.Module):
 
 
 def _play_all(player: _Player, states: np.ndarray, first: np.ndarray, *, key) -> np.ndarray:
-    """Sums of the rewards of 1, 2, ... hours from every row, in blocks of one size.
+    """Sums of the rewards of 1, 2, ... hours from every row.
 
     `first` is the level of the first hour, or −1 where the policy chooses.
     """
-    count = len(first)
-    found = []
-    for number, start in enumerate(range(0, count, BLOCK)):
-        index = np.minimum(np.arange(start, start + BLOCK), count - 1)
-        sums = _play(player, states[index], first[index], jr.fold_in(key, number))
-        found.append(np.asarray(sums)[:, : count - start])
-    return np.concatenate(found, axis=1).astype(float)
+    return in_groups(_play, (states, first), player, size=BLOCK, key=key).T.astype(float, order="C")
 
 
-@eqx.filter_jit
-def _play(player: _Player, states, first, key) -> Float[Array, "hours n"]:
+def _play(states, first, player: _Player, key) -> Float[Array, "n hours"]:
     def hour(states, now):
         number, key = now
         k_level, k_hour = jr.split(key)
@@ -386,4 +379,4 @@ def _play(player: _Player, states, first, key) -> Float[Array, "hours n"]:
 
     keys = jr.split(key, player.hours)
     _, rewards = jax.lax.scan(hour, states, (jnp.arange(player.hours), keys))
-    return jnp.cumsum(rewards, axis=0)
+    return jnp.cumsum(rewards, axis=0).T

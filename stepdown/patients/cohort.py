@@ -250,16 +250,24 @@ def _recorded(patient, world, key):
     return patient, (signals, level, ended)
 
 
-def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> PyTree:
+def in_groups(
+    function: Callable,
+    rows: PyTree,
+    *shared,
+    size: int = GROUP,
+    key: PRNGKeyArray | None = None,
+) -> PyTree:
     """Call a function of `size` rows over any number of rows; results on the host.
 
-    The last group is filled up with copies of the last row, so one program serves all.
+    The last group is filled up with copies of the last row, so one program serves all. With a key
+    every group is given its own, as the last argument.
     """
     count = len(jax.tree.leaves(rows)[0])
     parts = []
-    for start in range(0, count, size):
+    for number, start in enumerate(range(0, count, size)):
         index = np.minimum(np.arange(start, start + size), count - 1)
-        part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), shared))
+        own = shared if key is None else (*shared, jr.fold_in(key, number))
+        part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), own))
         parts.append(_rows(part, slice(0, count - start)))
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
