@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepdown.evaluation.behavior import Behavior
-from stepdown.evaluation.decisions import Decisions, cut_with_clock
+from stepdown.evaluation.decisions import Decisions
 from stepdown.handover import Cohort
 from stepdown.patients.clinicians import (
     READING_SD,
@@ -28,6 +28,7 @@ from stepdown.patients.clinicians import (
 )
 from stepdown.patients.cohort import Latents, batch_size, in_groups
 from stepdown.patients.population import World
+from stepdown.problem.hours import cut_stays
 from stepdown.signals import HIGHEST, LEVELS, LOWEST
 
 NODES, SHARES = (np.asarray(x) for x in np.polynomial.hermite_e.hermegauss(7))
@@ -41,7 +42,7 @@ def true_behavior(cohort: Cohort, latents: Latents, decisions: Decisions, world:
 
     For simulated cohorts alone, whose stays have no gaps.
     """
-    _, first = cut_with_clock(cohort)
+    first = cut_stays(cohort).start
     if len(first) != int(decisions.start.sum()):
         raise ValueError("expected the decisions of this cohort, got others. Make them from it.")
     rows = np.flatnonzero(decisions.start)

@@ -26,7 +26,8 @@ from stepdown.report.calibration import describe_cohort
 
 from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
-from stepdown.evaluation.judging import LookAhead, paired_difference
+from stepdown.evaluation.compare import paired_difference
+from stepdown.evaluation.judging import LookAhead
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.console import extract_signals
 from stepdown.patients.episodes import OwnTeam, Sampled, draw_starts, play

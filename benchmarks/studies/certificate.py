@@ -19,23 +19,21 @@ from stepdown.experiment.kept import read_policies
 from stepdown.evaluation.certificate import (
     Certificate,
     CertificateConfig,
+    HeldOut,
     certify,
     cover,
-    reaches,
-    tightest_cover,
-)
-from stepdown.evaluation.compare import spearman
-from stepdown.evaluation.judging import draw_judged_starts, latents_of
-from stepdown.evaluation.model_error import (
-    HeldOut,
     fit_values,
     imagine_hours,
+    reaches,
     recorded_hours,
     redraw_hours,
     reward_range,
+    tightest_cover,
     value_gaps,
 )
-from stepdown.evaluation.shifts import charge_all
+from stepdown.evaluation.compare import spearman
+from stepdown.evaluation.guardians import charge_all
+from stepdown.evaluation.judging import draw_judged_starts, latents_of
 from stepdown.experiment.patients import SPLIT, read_truth
 from stepdown.experiment.presets import PRESETS, ROWS
 from stepdown.guardian.fit import DensityConfig, fit_guardian, load_guardian

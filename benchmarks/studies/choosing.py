@@ -56,7 +56,7 @@ from stepdown.evaluation.choosing import (
     team_evidence,
 )
 from stepdown.evaluation.compare import estimate, resample, spearman, values_of
-from stepdown.evaluation.forecast import ForecastConfig, score_forecasts, summarize
+from stepdown.evaluation.forecast import score_forecasts, summarize
 from stepdown.evaluation.judging import (
     Judged,
     Moments,
@@ -233,9 +233,8 @@ def _accuracy(patients: Patients, twins: dict[str, Any], sizes: Sizes) -> dict[s
     config = replace(sizes.twin, model="persistence")
     twins["persistence"] = fit_twin(patients.sliding, patients.select, config, key=jr.key(0))[0]
     scaler, names = fit_scaler(patients.sliding), ("mae_z", "mae_map", "crps_z", "coverage90")
-    few = ForecastConfig(draws=10)
     found = {
-        name: summarize(score_forecasts(one, patients.test, scaler, few, key=jr.key(5)))
+        name: summarize(score_forecasts(one, patients.test, scaler, draws=10, key=jr.key(5)))
         for name, one in twins.items()
     }
     return {name: {x: one[x] for x in names} for name, one in found.items()}

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 
 from benchmarks.tables import make_table
-from stepdown.evaluation.shifts import score_shifts
+from stepdown.evaluation.guardians import score_shifts
 from stepdown.guardian.density import Conditional
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.flow import FlowConfig

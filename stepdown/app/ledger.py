@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from stepdown.app.engine import QUANTILES, Engine
 from stepdown.app.limits import JUDGED
 from stepdown.app.recordings import Stay
-from stepdown.evaluation.shifts import auroc
+from stepdown.evaluation.guardians import auroc
 from stepdown.guardian.threshold import log_densities
 from stepdown.signals import LEVEL, LEVELS, LOWEST, MAP, NAMES
 from stepdown.twin.fit import Twin

@@ -13,8 +13,7 @@ import jax.random as jr
 
 from stepdown.artifacts import provenance, require_free, to_json, write_folder
 from stepdown.commands.checks import check_outputs, check_seed, name_models
-from stepdown.evaluation.guardian_search import SearchConfig, search_guardian
-from stepdown.evaluation.shifts import Moved, score_shifts
+from stepdown.evaluation.guardians import Moved, SearchConfig, score_shifts, search_guardian
 from stepdown.experiment.progress import progress
 from stepdown.guardian.density import Density
 from stepdown.guardian.fit import KIND, DensityConfig, fit_guardian, require_flag, save_guardian

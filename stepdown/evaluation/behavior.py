@@ -18,13 +18,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.decisions import Decisions
+from stepdown.patients.population import host_generator
 from stepdown.policies.networks import Network, make_network
 from stepdown.signals import LEVEL, LEVELS, LOWEST
 from stepdown.training import FitConfig, fit
 
+FOLDS = 5  # of patients: at least one to judge, one to stop, one to fit
+RIDGE = 1.0  # of the two logistic chances
 BLOCKS = 512, 4096  # rows are filled up to a multiple, so that few programs serve all cohorts
 CHANGES = 2 * len(LEVELS) - 1  # from seven levels down to seven up
 FLATTER = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  # powers of the chances
+BINS = 10  # of chances, to hold against what happened
 MIXED = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)  # shares of plain frequencies; never none
 
 
@@ -32,10 +36,8 @@ MIXED = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)  # shares of plain frequencies; neve
 class BehaviorConfig:
     """Estimating the behavior policy."""
 
-    folds: int = 5
     widths: tuple[int, ...] = (64,)
     repeats: int = 2  # networks of each fold, whose probabilities are averaged
-    ridge: float = 1.0  # of the two logistic chances
     fit: FitConfig = field(
         default_factory=lambda: FitConfig(
             epochs=40, batch=512, learning_rate=2e-3, patience=4, weight_decay=1e-3
@@ -43,13 +45,8 @@ class BehaviorConfig:
     )
 
     def __post_init__(self):
-        if self.folds < 3 or self.repeats < 1:
-            raise ValueError(
-                "expected at least 3 folds (one to judge, one to stop, one to fit) and 1 repeat, "
-                f"got {self.folds} and {self.repeats}."
-            )
-        if self.ridge <= 0:
-            raise ValueError(f"ridge: expected a number above 0, got {self.ridge:g}.")
+        if self.repeats < 1:
+            raise ValueError(f"expected at least 1 repeat, got {self.repeats}.")
 
 
 class Behavior(eqx.Module):
@@ -77,13 +74,13 @@ def fit_behavior(
 ) -> Behavior:
     """Estimate all three chances by cross-fitting over patients."""
     k_folds, k_fit = jr.split(key)
-    fold = deal_patients(decisions.patient, config.folds, key=k_folds)
+    fold = deal_patients(decisions.patient, FOLDS, key=k_folds)
     end = ~decisions.follows & ~decisions.dead
     risk = ~decisions.dead  # a death is an outcome, not an end of recording
-    leaves = _logistic(decisions.next_context, end, fold, risk, config)
+    leaves = _logistic(decisions.next_context, end, fold, risk)
     return Behavior(
         level=_fit_levels(decisions, fold, config, key=k_fit),
-        held=_fit_held(decisions, fold, config),
+        held=_fit_held(decisions, fold),
         goes_on=1.0 - np.where(risk, leaves, 0.0),
         fold=fold,
     )
@@ -99,9 +96,7 @@ def deal_patients(
             f"expected at least one patient in each of {folds} folds, got {len(patients)} "
             "patients. Bring more patients or ask for fewer folds."
         )
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return (draw.permutation(len(patients)) % folds)[index].astype(np.int32)
+    return (host_generator(key).permutation(len(patients)) % folds)[index].astype(np.int32)
 
 
 class _Habit(eqx.Module):
@@ -113,23 +108,21 @@ class _Habit(eqx.Module):
 
 def _fit_levels(decisions: Decisions, fold, config: BehaviorConfig, *, key) -> np.ndarray:
     """Log-probabilities of the levels at every row, from networks of other folds."""
-    members = config.folds * config.repeats
+    members = FOLDS * config.repeats
     sizes = (decisions.context.shape[1], *config.widths, CHANGES)
     k_start, k_fit = jr.split(key)
     networks = eqx.filter_vmap(lambda k: make_network(sizes, jax.nn.swish, last=0.1, key=k))(
         jr.split(k_start, members)
     )
-    apart = jnp.arange(members, dtype=float) % config.folds
+    own = np.arange(members) % FOLDS
     rows = _filled(decisions, fold)
-    loss = _Loss(config.folds)
     pair = ((*rows, np.zeros_like(rows[1])), (*rows, np.ones_like(rows[1])))
-    best, _ = fit(_Habit(networks, apart), loss, pair, config.fit, key=k_fit)
+    best, _ = fit(_Habit(networks, jnp.asarray(own, float)), _loss, pair, config.fit, key=k_fit)
     found = np.asarray(_log_levels(best.network, *rows[:2]))[:, : len(fold)]
-    own = np.arange(members) % config.folds
     result = np.zeros((len(fold), len(LEVELS)))
-    for one in range(config.folds):
+    for one in range(FOLDS):
         chance = np.exp(found[own == one]).mean(0)
-        stops = fold == (one + 1) % config.folds
+        stops = fold == (one + 1) % FOLDS
         result[fold == one] = _calibrated(chance, decisions, stops, fold == one)
     return np.log(result)
 
@@ -184,17 +177,13 @@ def current_levels(decisions: Decisions) -> Int[np.ndarray, " n"]:
     return np.round(decisions.state[:, -1, LEVEL]).astype(np.int32)
 
 
-class _Loss(eqx.Module):
+def _loss(habit: _Habit, row, *, key) -> Float[Array, ""]:
     """Cross-entropy of one row where the member learns from it, or is judged by it to stop."""
-
-    folds: int = eqx.field(static=True)
-
-    def __call__(self, habit: _Habit, row, *, key) -> Float[Array, ""]:
-        context, before, chosen, fold, judging = row
-        stops = fold == jnp.mod(habit.apart + 1, self.folds)
-        learns = (fold >= 0) & (fold != habit.apart) & ~stops
-        weight = jnp.where(judging > 0, stops, learns)
-        return -1.0 * weight * _log_changes(habit.network, context, before)[chosen]
+    context, before, chosen, fold, judging = row
+    stops = fold == jnp.mod(habit.apart + 1, FOLDS)
+    learns = (fold >= 0) & (fold != habit.apart) & ~stops
+    weight = jnp.where(judging > 0, stops, learns)
+    return -1.0 * weight * _log_changes(habit.network, context, before)[chosen]
 
 
 def _log_changes(network: Network, context, before) -> Float[Array, " 8"]:
@@ -209,7 +198,7 @@ def _log_levels(networks: Network, context, before):
     return jax.lax.map(lambda one: rows(one, context, before), networks)
 
 
-def _fit_held(decisions: Decisions, fold: np.ndarray, config: BehaviorConfig) -> np.ndarray:
+def _fit_held(decisions: Decisions, fold: np.ndarray) -> np.ndarray:
     """Chance that no sample of the hour brought another level."""
     before = np.cumsum(decisions.moved, axis=1) - decisions.moved
     risk = before == 0
@@ -219,7 +208,6 @@ def _fit_held(decisions: Decisions, fold: np.ndarray, config: BehaviorConfig) ->
         decisions.moved.ravel(),
         np.repeat(fold, changes),
         risk.ravel(),
-        config,
     ).reshape(rows, changes)
     return np.prod(1.0 - np.where(risk, hazard, 0.0), axis=1)
 
@@ -229,14 +217,13 @@ def _logistic(
     happened: Bool[np.ndarray, " n"],
     fold: Int[np.ndarray, " n"],
     risk: Bool[np.ndarray, " n"],
-    config: BehaviorConfig,
 ) -> Float[np.ndarray, " n"]:
     """Chances by ridge logistic regression on the other folds, with Newton's steps."""
     inputs = np.concatenate([np.ones((len(features), 1)), features], axis=1).astype(float)
-    charge = config.ridge * np.eye(inputs.shape[1])
+    charge = RIDGE * np.eye(inputs.shape[1])
     charge[0, 0] = 1e-6
     chances = np.zeros(len(features))
-    for one in range(config.folds):
+    for one in range(FOLDS):
         use = (fold != one) & risk
         x, y = inputs[use], happened[use].astype(float)
         rate = (y.sum() + 0.5) / (len(y) + 1.0)
@@ -256,7 +243,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-np.clip(x, -30.0, 30.0)))
 
 
-def check_calibration(behavior: Behavior, decisions: Decisions, bins: int = 10) -> Calibration:
+def check_calibration(behavior: Behavior, decisions: Decisions) -> Calibration:
     """Compare chances with what happened, all eight levels of all decisions together.
 
     Bins hold equal shares of the chances above one in ten thousand; the error is weighted by them.
@@ -266,12 +253,12 @@ def check_calibration(behavior: Behavior, decisions: Decisions, bins: int = 10) 
     chosen = chance[happened]
     hold = current_levels(decisions) - LOWEST
     holding = chance[np.arange(len(hold)), hold]
-    edges = np.quantile(chance[chance > 1e-4], np.linspace(0, 1, bins + 1)[1:-1])
+    edges = np.quantile(chance[chance > 1e-4], np.linspace(0, 1, BINS + 1)[1:-1])
     place = np.searchsorted(edges, chance, side="right").ravel()
-    count = np.bincount(place, minlength=bins)
+    count = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        predicted = np.bincount(place, chance.ravel(), minlength=bins) / count
-        observed = np.bincount(place, happened.ravel(), minlength=bins) / count
+        predicted = np.bincount(place, chance.ravel(), minlength=BINS) / count
+        observed = np.bincount(place, happened.ravel(), minlength=BINS) / count
     return Calibration(
         log_loss=float(-np.mean(np.log(chosen))),
         brier=float(np.mean((holding - (decisions.level - LOWEST == hold)) ** 2)),

@@ -33,27 +33,25 @@ from stepdown.evaluation.compare import (
     values_of,
 )
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.importance import path_weights, wis
+from stepdown.evaluation.guardians import charge_all
 from stepdown.evaluation.judging import Judged, Moments, draw_moments, judge_in_twin, judge_plans
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
     Records,
     estimate_off_policy,
-    make_estimate,
+    estimate_recorded,
     prepare_records,
 )
-from stepdown.evaluation.shifts import charge_all
 from stepdown.guardian.threshold import Guardian, split_penalty
 from stepdown.handover import Cohort, Dynamics, Policy, require_role
 from stepdown.policies.rules import Chance
-from stepdown.problem.clinical import PAPER
 from stepdown.problem.hours import make_transitions
 from stepdown.signals import HORIZON
 
 TEAM = "clinicians"
 CHARGE = 0.08  # lambda of CORMPO in our setting: what a nat of strangeness costs in an hour
-MODEL_ERROR = 0.25  # reward; how far twins were off the truth about constant levels
+MODEL_ERROR = 0.25  # reward, sd; how far twins were off the truth about constant levels
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def call_witnesses(
         team=InTwins(*(judge_plans(plans, x, moments) for x in (models.twin, models.second))),
         weights=resample(np.asarray(moments.row)),
         records=records,
-        recorded=_recorded(records),
+        recorded=estimate_recorded(records),
     )
 
 
@@ -229,8 +227,7 @@ def charges_on_rollouts(
     """The guardian's u of every decision of judged episodes, whose states are played again."""
     levels = jnp.asarray(judged.level[0, :, 1:], jnp.int32)
     states = _replay(twin, moments.state, levels, moments.key)
-    u = charge_all(guardian, states.reshape(-1, *states.shape[2:]), levels.ravel())
-    return jnp.asarray(u).reshape(levels.shape)
+    return jnp.asarray(charge_all(guardian, states, levels))
 
 
 @eqx.filter_jit
@@ -252,16 +249,6 @@ def _replay(
         return jax.lax.scan(hour, state, (plan, own))[1]
 
     return jax.lax.map(one, (states, levels, keys), batch_size=min(256, len(states)))
-
-
-def _recorded(records: Records) -> Estimate:
-    """What the clinicians reached: the mean reward of every hour, over the hours recorded."""
-    paths, ones = records.paths, np.ones(len(records.chance))
-    weight = path_weights(paths, ones, records.behavior.goes_on)
-    reward = np.where(paths.gone, -PAPER.reward_clip, records.decisions.reward[paths.row])
-    ratios = wis(paths, weight, reward.astype(float))
-    value, draws = (ratios.values(x.counts) for x in (records.own, records.draws))
-    return make_estimate(float(value[0]), draws)
 
 
 def _from_records(found: Mapping[str, Estimate], team: Estimate) -> dict[str, Any]:
@@ -310,11 +297,11 @@ def both_twins(one: Evidence) -> float:
     return (one.twin.value + one.second.value) / 2
 
 
-def pooled_gain(one: Evidence, error: float = MODEL_ERROR) -> float:
+def pooled_gain(one: Evidence) -> float:
     """Gain over the clinicians by both twins and the records, each weighted by its precision.
 
-    An interval tells how much other patients would change, not how far a model is off; `error`, an
-    sd in reward, stands for that. A source without an interval, or without a value, is left out.
+    An interval tells how much other patients would change, not how far a model is off;
+    `MODEL_ERROR` stands for that. A source without an interval, or without a value, is left out.
     """
     if one.is_team:
         return 0.0
@@ -322,7 +309,7 @@ def pooled_gain(one: Evidence, error: float = MODEL_ERROR) -> float:
     known = [x for x in gains if np.isfinite([x.value, x.low, x.high]).all()]
     if not known:
         return float("nan")
-    weights = [1.0 / (((x.high - x.low) / 3.92) ** 2 + error**2) for x in known]
+    weights = [1.0 / (((x.high - x.low) / 3.92) ** 2 + MODEL_ERROR**2) for x in known]
     return float(np.average([x.value for x in known], weights=weights))
 
 

@@ -15,12 +15,12 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import jax.random as jr
 import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.evaluation.judging import Judged
+from stepdown.patients.population import host_generator
 from stepdown.problem.metrics import METRICS
 
 COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
@@ -114,26 +114,6 @@ def noise_drop(
     return rows
 
 
-def verdicts(
-    judged: Mapping[str, Mapping[str, Judged]], ours: str, baselines: Sequence[str]
-) -> list[str]:
-    """Sentences for the first screen; `judged` is by judge ("twin", "patients"), then by method.
-
-    For each judge: ours against the baseline that this judge's mean reward puts first, which is
-    known only afterwards and is said so; then the other metrics against the same baseline. For
-    each judge after the first: whether both rank the methods alike, and what it would cost to
-    choose by the first.
-    """
-    sentences = []
-    for judge, methods in judged.items():
-        sentences += _against_best(methods, judge, ours, baselines)
-    first, *others = judged
-    for other in others:
-        compared = [x for x in (ours, *baselines) if x in judged[first] and x in judged[other]]
-        sentences.append(_agreement(judged, first, other, compared))
-    return sentences
-
-
 def spearman(
     ours: Sequence[float] | Float[np.ndarray, " n"],
     theirs: Sequence[float] | Float[np.ndarray, " n"],
@@ -170,7 +150,6 @@ def paired_difference(
     ours: Float[Array, " n"] | Float[np.ndarray, " n"],
     theirs: Float[Array, " n"] | Float[np.ndarray, " n"],
     row: Int[Array, " n"] | Int[np.ndarray, " n"],
-    draws: int = DRAWS,
 ) -> tuple[float, float, float]:
     """Mean difference of paired episodes and its 95 % interval, by a bootstrap over patients.
 
@@ -181,7 +160,7 @@ def paired_difference(
     True
     """
     apart = difference(*(np.asarray(x, float)[None] for x in (ours, theirs)))
-    found = estimate(apart, draw_patients(np.asarray(row), draws))
+    found = estimate(apart, draw_patients(np.asarray(row)))
     return found["mean"], found["low"], found["high"]
 
 
@@ -209,9 +188,8 @@ def draw_counts(
 
     Estimates from records have a key of their own, which sets these draws.
     """
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return rng.multinomial(patients, np.full(patients, 1 / patients), size=draws).astype(float)
+    chances = np.full(patients, 1 / patients)
+    return host_generator(key).multinomial(patients, chances, size=draws).astype(float)
 
 
 def estimate(values: Values, weights: Weights) -> dict[str, float]:
@@ -275,10 +253,13 @@ def _shared_rows(judged: Iterable[Judged]) -> Int[np.ndarray, " episodes"]:
     return first
 
 
-def _against_best(
+def against_best(
     methods: Mapping[str, Judged], judge: str, ours: str, baselines: Sequence[str]
 ) -> list[str]:
-    """Two sentences: reward, and the other metrics against the same baseline."""
+    """Ours against the baseline that this judge's mean reward puts first: reward, other metrics.
+
+    Which baseline that is, is known only afterwards, and is said so.
+    """
     known = [name for name in baselines if name in methods]
     if ours not in methods or not known:
         return []
@@ -304,10 +285,10 @@ def _against_best(
     return [first, f"Against the same {best}, in the {judge}: {'; '.join(parts)}."]
 
 
-def _agreement(
-    judged: Mapping[str, Mapping[str, Judged]], first: str, other: str, compared: Sequence[str]
-) -> str:
+def ranking_agreement(judged: Mapping[str, Mapping[str, Judged]], methods: Sequence[str]) -> str:
     """How two judges' rankings by reward agree, and what choosing by the first costs."""
+    first, other = judged
+    compared = [x for x in methods if x in judged[first] and x in judged[other]]
     means = [[values_of(judged[j][x], "reward").mean() for x in compared] for j in (first, other)]
     chosen, best = (compared[int(np.argmax(x))] for x in means)
     said = (
@@ -316,9 +297,9 @@ def _agreement(
     )
     if chosen == best:
         return said + f"both would choose {best}."
-    methods = judged[other]
-    apart = difference(values_of(methods[chosen], "reward"), values_of(methods[best], "reward"))
-    cost = _said(estimate(apart, resample(methods[best].row)), "reward")
+    ours, theirs = judged[other][chosen], judged[other][best]
+    apart = difference(values_of(ours, "reward"), values_of(theirs, "reward"))
+    cost = _said(estimate(apart, resample(theirs.row)), "reward")
     return said + (
         f"the {first} would choose {chosen}, the {other} {best}. Choosing by the {first}, "
         f"judged in the {other}: {cost}."

@@ -14,6 +14,7 @@ what a team remembers is read off the records as well: level, time and the runni
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,7 +27,6 @@ from stepdown.handover import Cohort, Role
 from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import (
     PAPER,
-    ClinicalConfig,
     RewardParts,
     normalized_reward,
     reward_parts,
@@ -43,34 +43,58 @@ CALM_MAP, CALM_PULSE = 65.0, 15.0  # mmHg
 DWELLS = (1.0, 2.0, 4.0, 8.0)  # h at one level
 DAYS = (6.0, 12.0, 24.0, 48.0)  # h on support
 
-LOOK_BACK = (
-    *[f"at P{level}" for level in LEVELS],
-    *[f"at this level under {dwell:g} h" for dwell in DWELLS],
-    *[f"on support under {day:g} h" for day in DAYS],
-    "log hours at this level",
-    "log hours on support",
-    "last change",
-    "last change within the hour",
-    "turn-down test",
-    "changes per hour",
-    "above the lowest",
-    "hours of calm",
-    "long calm at low support",
-    "running MAP",
-    "latest MAP",
-    "latest MAP below the limit",
-    "running MAP below the limit",
-    "running pulsatility",
-    "running heart rate",
-)
-CHARGES = tuple(field.name for field in dataclasses.fields(RewardParts))
+
+class Past(NamedTuple):
+    """Running numbers of every stay; arrays of (patients, steps), up to and with the sample."""
+
+    level: np.ndarray
+    unchanged: np.ndarray  # h
+    hours: np.ndarray  # h since the first sample
+    jump: np.ndarray  # levels, size of the last change
+    changes: np.ndarray  # number of changes so far
+    lowest: np.ndarray  # level so far
+    calm: np.ndarray  # h in a row
+    pressure: np.ndarray  # mmHg, slow
+    quick: np.ndarray  # mmHg, quick
+    pulse: np.ndarray  # mmHg, slow
+    rate: np.ndarray  # /min, slow
+
+    def at(self, patient: np.ndarray, step: np.ndarray) -> "Past":
+        """The same at some samples alone."""
+        return Past(*(values[patient, step] for values in self))
+
+
+REMEMBERED: dict[str, Callable[[Past], np.ndarray]] = {  # before a decision
+    **{f"at P{x}": lambda past, x=x: past.level == x for x in LEVELS},
+    **{f"at this level under {x:g} h": lambda past, x=x: past.unchanged < x for x in DWELLS},
+    **{f"on support under {x:g} h": lambda past, x=x: past.hours < x for x in DAYS},
+    "log hours at this level": lambda past: np.log1p(past.unchanged),
+    "log hours on support": lambda past: np.log1p(past.hours),
+    "last change": lambda past: past.jump,
+    "last change within the hour": lambda past: past.jump * (past.unchanged <= 1.0),
+    "turn-down test": lambda past: (
+        (past.jump <= -2) & (past.unchanged <= 1.0) & (past.level == LEVELS[1])
+    ),
+    "changes per hour": lambda past: past.changes / np.maximum(past.hours, 6.0),
+    "above the lowest": lambda past: past.level - past.lowest,
+    "hours of calm": lambda past: np.minimum(past.calm, 12.0),
+    "long calm at low support": lambda past: (past.calm >= 5.0) & (past.level <= 4),
+    "running MAP": lambda past: past.pressure,
+    "latest MAP": lambda past: past.quick,
+    "latest MAP below the limit": lambda past: np.maximum(PAPER.map_limit - past.quick, 0.0),
+    "running MAP below the limit": lambda past: np.maximum(
+        PAPER.map_limit + 4.0 - past.pressure, 0.0
+    ),
+    "running pulsatility": lambda past: past.pulse,
+    "running heart rate": lambda past: past.rate,
+}
 CONTEXT = (  # the columns of `Decisions.context`
     *[f"mean {name}" for name in NAMES],
     *[f"{what} {NAMES[i]}" for what in ("least", "slope of", "last") for i in REQUIRED],
-    *CHARGES,
+    *[field.name for field in dataclasses.fields(RewardParts)],
     "reward",
     "stable",
-    *LOOK_BACK,
+    *REMEMBERED,
 )
 
 
@@ -93,11 +117,7 @@ class Decisions(eqx.Module):
     role: Role = eqx.field(static=True)
 
 
-def make_decisions(
-    cohort: Cohort,
-    died: Bool[np.ndarray, " patients"] | None = None,
-    config: ClinicalConfig = PAPER,
-) -> Decisions:
+def make_decisions(cohort: Cohort, died: Bool[np.ndarray, " patients"] | None = None) -> Decisions:
     """Every decision of every stay; `died` marks stays whose last sample is the last of a life.
 
     Without `died` every end of a record counts as an end of recording, also a death.
@@ -107,25 +127,27 @@ def make_decisions(
             "expected patients that no policy was trained on, got train patients. "
             "Evaluate on select patients to choose and on test patients to report."
         )
-    cut, first = cut_with_clock(cohort)
-    width = cut.state.shape[1]
-    if died is not None:
-        cut, first = _with_deaths(cohort, cut, first, died)
+    patients, samples = cohort.level.shape
+    died = np.zeros(patients, bool) if died is None else died
+    if len(died) != patients:
+        raise ValueError(f"expected one flag for each of {patients} patients, got {len(died)}.")
+    cut, dead = _with_deaths(cut_stays(cohort), np.asarray(cohort.seen).sum(1), died)
+    first, width = cut.start, cut.state.shape[1]
     steps = first[:, None] + width + np.arange(width)
-    at = cut.patient[:, None], np.minimum(steps, cohort.level.shape[1] - 1)
+    at = cut.patient[:, None], np.minimum(steps, samples - 1)
     levels = np.asarray(cohort.level)[at]
-    alive_ticks = np.asarray(cohort.seen)[at] & (steps < cohort.level.shape[1])
+    alive_ticks = np.asarray(cohort.seen)[at] & (steps < samples)
     moved = (levels[:, 1:] != levels[:, :-1]) & alive_ticks[:, 1:]
-    dead = np.zeros(len(first), bool) if died is None else _deaths(cohort, cut, first, died)
-    reward = _rewards(cut.next_measured, config)
+    reward = in_groups(_rewards, (cut.next_measured,), size=batch_size(len(first)))
     _require_known(levels[:, 0], reward[~dead])
-    context, next_context = _contexts(cohort, cut, first, config)
+    past = follow_stays(cohort)
+    context, next_context = _contexts(past, cut)
     follows = np.append(first[1:] == first[:-1] + width, False)
     follows &= np.append(cut.patient[1:] == cut.patient[:-1], False)
     return Decisions(
         state=cut.state,
         level=levels[:, 0].astype(np.int32),
-        reward=np.where(dead, -config.reward_clip, reward).astype(np.float32),
+        reward=np.where(dead, -PAPER.reward_clip, reward).astype(np.float32),
         next_state=cut.next_state,
         held=~moved.any(1),
         follows=follows & ~dead,
@@ -134,55 +156,31 @@ def make_decisions(
         patient=cut.patient,
         context=context,
         next_context=next_context,
-        ticks=tick_features(cohort, cut.patient, first + width, width),
+        ticks=_ticks(past.at(at[0], at[1][:, :-1])),
         moved=moved,
         role=cohort.role,
     )
 
 
-def cut_with_clock(cohort: Cohort) -> tuple[Windows, Int[np.ndarray, " n"]]:
-    """The windows of `cut_stays`, and the sample of the stay with which each state begins.
+def _with_deaths(cut: Windows, samples: np.ndarray, died: np.ndarray):
+    """One more row for each stay that ends by death within an hour: its decision was taken.
 
-    The same stays are cut a second time with a clock in place of MAP, which is never absent.
+    Also whether the coming hour of a row is the last of a patient who died.
     """
-    cut = cut_stays(cohort)
-    signals = np.array(cohort.signals)
-    clock = (60.0 + 0.01 * np.arange(signals.shape[1]))[None]
-    signals[..., MAP] = np.where(np.isnan(signals[..., MAP]), np.nan, clock)
-    timed = cut_stays(dataclasses.replace(cohort, signals=jnp.asarray(signals))).measured
-    steps = np.round((timed[..., MAP] - 60.0) / 0.01) - np.arange(timed.shape[1])[None]
-    return cut, np.nanmax(steps, axis=1).astype(int)
-
-
-def _with_deaths(cohort: Cohort, cut: Windows, first: np.ndarray, died: np.ndarray):
-    """One more row for each stay that ends by death within an hour: its decision was taken."""
-    if len(died) != len(cohort.patient):
-        raise ValueError(
-            f"expected one flag for each of {len(cohort.patient)} patients, got {len(died)}."
-        )
     width = cut.state.shape[1]
     ends = np.append(cut.patient[1:] != cut.patient[:-1], True)
-    over = np.asarray(cohort.seen).sum(1)[cut.patient] - (first + 2 * width)
+    over = samples[cut.patient] - (cut.start + 2 * width)
     extra = np.flatnonzero(ends & died[cut.patient] & (over > 0) & (over < width))
-    order = np.sort(np.concatenate([np.arange(len(first)), extra]), kind="stable")
+    order = np.sort(np.concatenate([np.arange(len(ends)), extra]), kind="stable")
     added = np.append(False, order[1:] == order[:-1])
-    fields = {name: getattr(cut, name)[order] for name in Windows._fields}
-    for now, later in (("state", "next_state"), ("measured", "next_measured")):
-        fields[now][added] = fields[later][added]
-    return Windows(**fields), np.where(added, first[order] + width, first[order])
+    cut = Windows(*(values[order] for values in cut))
+    cut.state[added], cut.measured[added] = cut.next_state[added], cut.next_measured[added]
+    cut.start[added] += width
+    return cut, died[cut.patient] & (samples[cut.patient] <= cut.start + 2 * width)
 
 
-def _deaths(cohort: Cohort, cut: Windows, first: np.ndarray, died: np.ndarray) -> np.ndarray:
-    """Whether the coming hour is the last of a patient who died."""
-    until = first + 2 * cut.state.shape[1]
-    return np.asarray(died)[cut.patient] & (np.asarray(cohort.seen).sum(1)[cut.patient] <= until)
-
-
-def _rewards(hours: Rows, config: ClinicalConfig) -> np.ndarray:
-    def rewards(states):
-        return jax.vmap(lambda state: normalized_reward(state, config))(states)
-
-    return in_groups(rewards, (hours,), size=batch_size(len(hours)))
+def _rewards(hours):
+    return jax.vmap(normalized_reward)(hours)
 
 
 def _require_known(level: np.ndarray, reward: np.ndarray) -> None:
@@ -197,14 +195,14 @@ def _require_known(level: np.ndarray, reward: np.ndarray) -> None:
         )
 
 
-def _contexts(cohort: Cohort, cut: Windows, first: np.ndarray, config: ClinicalConfig):
+def _contexts(past: Past, cut: Windows):
     """What is known before the decision and after the coming hour, on one scale."""
-    width, rows = cut.state.shape[1], cut.patient
-    ends = np.minimum(first[:, None] + width * np.array([1, 2]), cohort.level.shape[1])
-    sides = []
-    for hours, end in ((cut.state, ends[:, 0]), (cut.next_state, ends[:, 1])):
-        seen = in_groups(_summaries, (hours,), config, size=batch_size(len(hours)))
-        sides.append(np.concatenate([seen, look_back(cohort, rows, end)], axis=1))
+    width, sides = cut.state.shape[1], []
+    for hours, end in ((cut.state, cut.start + width), (cut.next_state, cut.start + 2 * width)):
+        seen = in_groups(_summaries, (hours,), size=batch_size(len(hours)))
+        now = past.at(cut.patient, np.minimum(end, past.level.shape[1]) - 1)
+        remembered = np.stack([column(now) for column in REMEMBERED.values()], axis=1)
+        sides.append(np.concatenate([seen, remembered], axis=1))
     mean = mean_known(sides[0], 0)
     sd = np.sqrt(mean_known((sides[0] - mean) ** 2, 0))
     sd = np.where(sd > 0, sd, 1.0)
@@ -212,11 +210,11 @@ def _contexts(cohort: Cohort, cut: Windows, first: np.ndarray, config: ClinicalC
     return scores[0].astype(np.float32), scores[1].astype(np.float32)
 
 
-def _summaries(hours, config: ClinicalConfig):
+def _summaries(hours):
     """Means, extremes and slopes of an hour, and how it scored."""
 
     def one(state):
-        charges = jnp.stack(jax.tree.leaves(reward_parts(state, config)))
+        charges = jnp.stack(jax.tree.leaves(reward_parts(state)))
         return jnp.concatenate(
             [
                 jnp.mean(state[:, : len(NAMES)], axis=0),
@@ -224,84 +222,27 @@ def _summaries(hours, config: ClinicalConfig):
                 jnp.stack([slope(state[:, i]) for i in REQUIRED]),
                 jnp.stack([state[-1, i] for i in REQUIRED]),
                 jnp.minimum(charges, 6.0),
-                jnp.stack(
-                    [normalized_reward(state, config), stable_by_limits(state, config) * 1.0]
-                ),
+                jnp.stack([normalized_reward(state), stable_by_limits(state) * 1.0]),
             ]
         )
 
     return jax.vmap(one)(hours)
 
 
-# ── what a team remembers ────────────────────────────────────────────────────────────────────────
-
-
-class Past(NamedTuple):
-    """Running numbers of every stay; arrays of (patients, steps), up to and with the sample."""
-
-    unchanged: np.ndarray  # h
-    hours: np.ndarray  # h since the first sample
-    jump: np.ndarray  # levels, size of the last change
-    changes: np.ndarray  # number of changes so far
-    lowest: np.ndarray  # level so far
-    calm: np.ndarray  # h in a row
-    pressure: np.ndarray  # mmHg, slow
-    quick: np.ndarray  # mmHg, quick
-    pulse: np.ndarray  # mmHg, slow
-    rate: np.ndarray  # /min, slow
-
-
-def look_back(
-    cohort: Cohort, patient: Int[np.ndarray, " n"], end: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "n features"]:
-    """What is remembered just before sample `end` of a patient's stay."""
-    past, level = follow_stays(cohort), np.asarray(cohort.level)
-    at = (patient, end - 1)
-    now, low = level[at], past.lowest[at]
-    unchanged, hours, jump = past.unchanged[at], past.hours[at], past.jump[at]
-    columns = [
-        *[(now == one) * 1.0 for one in LEVELS],
-        *[(unchanged < dwell) * 1.0 for dwell in DWELLS],
-        *[(hours < day) * 1.0 for day in DAYS],
-        np.log1p(unchanged),
-        np.log1p(hours),
-        jump,
-        jump * (unchanged <= 1.0),
-        (jump <= -2) * (unchanged <= 1.0) * (now == LEVELS[1]),  # a turn-down test
-        past.changes[at] / np.maximum(hours, 6.0),
-        now - low,
-        np.minimum(past.calm[at], 12.0),
-        (past.calm[at] >= 5.0) * (now <= 4.0),
-        past.pressure[at],
-        past.quick[at],
-        np.maximum(PAPER.map_limit - past.quick[at], 0.0),
-        np.maximum(PAPER.map_limit + 4.0 - past.pressure[at], 0.0),
-        past.pulse[at],
-        past.rate[at],
-    ]
-    return np.stack(columns, axis=1)
-
-
-def tick_features(
-    cohort: Cohort, patient: Int[np.ndarray, " n"], begin: Int[np.ndarray, " n"], width: int
-) -> Float[np.ndarray, "n changes clues"]:
+def _ticks(past: Past) -> Float[np.ndarray, "n changes clues"]:
     """What was seen at each sample of an hour but the last: reasons to change inside the hour."""
-    past, level = follow_stays(cohort), np.asarray(cohort.level)
-    steps = np.minimum(begin[:, None] + np.arange(width - 1), level.shape[1] - 1)
-    at = (patient[:, None], steps)
-    low = np.maximum(PAPER.map_limit - past.quick[at], 0.0)
-    below = (low > 0) * 1.0
+    low = np.maximum(PAPER.map_limit - past.quick, 0.0)
     return np.stack(
         [
-            below,
+            low > 0,
             np.minimum(low, 15.0) / 10.0,
-            below * (level[at] <= 4),
-            below * (level[at] >= 8),
-            (past.unchanged[at] < 0.3) * 1.0,
-            (past.pressure[at] - 75.0) / 10.0,
-            (past.pulse[at] - 30.0) / 15.0,
-            (past.rate[at] - 80.0) / 15.0,
-            (level[at] - 6.0) / 2.0,
+            (low > 0) & (past.level <= 4),
+            (low > 0) & (past.level >= 8),
+            past.unchanged < 0.3,
+            (past.pressure - 75.0) / 10.0,
+            (past.pulse - 30.0) / 15.0,
+            (past.rate - 80.0) / 15.0,
+            (past.level - 6.0) / 2.0,
         ],
         axis=-1,
     )
@@ -312,22 +253,22 @@ def follow_stays(cohort: Cohort) -> Past:
     dt = cohort.minutes / 60
     level, seen = np.asarray(cohort.level), np.asarray(cohort.seen)
     signals = np.asarray(cohort.signals, float)
-    patients, steps = level.shape
-    kept = {name: np.zeros((patients, steps)) for name in Past._fields}
-    now = {name: np.zeros(patients) for name in Past._fields}
+    nothing = np.zeros(len(level))
+    now: dict[str, np.ndarray] = {
+        name: nothing for name in ("unchanged", "hours", "jump", "changes", "calm")
+    }
     for name, column in _WATCHED:
         early = signals[:, :6, column]
         typical = mean_known(signals[..., column].ravel(), 0)
         now[name] = np.where(np.isnan(early).all(1), typical, mean_known(early, 1))
-    now["lowest"] = np.full(patients, float(LEVELS[-1]))
-    before = np.where(seen[:, 0], level[:, 0], 0)
-    for step in range(steps):
+    now["lowest"] = nothing + LEVELS[-1]
+    before, kept = np.where(seen[:, 0], level[:, 0], 0), []
+    for step in range(level.shape[1]):
         here = seen[:, step]
         _advance(now, signals[:, step], level[:, step], before, here, dt)
         before = np.where(here, level[:, step], before)
-        for name in Past._fields:
-            kept[name][:, step] = now[name]
-    return Past(**kept)
+        kept.append(Past(level=level[:, step], **now))
+    return Past(*(np.stack(values, axis=1) for values in zip(*kept, strict=True)))
 
 
 _WATCHED = (("pressure", MAP), ("quick", MAP), ("pulse", PULSATILITY), ("rate", HR))

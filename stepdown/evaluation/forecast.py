@@ -29,6 +29,7 @@ from stepdown.evaluation.compare import paired_difference
 from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Role, Transitions, require_role
 from stepdown.patients.cohort import in_groups
+from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import slope
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HORIZON, LEVEL, LEVELS, MAP, NAMES, REQUIRED
@@ -36,6 +37,8 @@ from stepdown.signals import HORIZON, LEVEL, LEVELS, MAP, NAMES, REQUIRED
 FEW, MANY = 64, 256  # rows of one compiled call; there are two programs at most
 GROUP = 32  # starts of one compiled call
 TRENDS = (-1, 0, 1)  # falling, flat, rising
+TREND = 2.0  # mmHg per 10 min; MAP rises or falls from here on (App. E)
+DRAWS = 50  # behind a probabilistic score (App. E)
 BAND50, BAND90 = 0.50, 0.90
 SHOWN = REQUIRED  # what the reward is made of
 
@@ -59,25 +62,6 @@ class Forecaster(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ForecastConfig:
-    """How forecasts are scored; defaults are the paper's (App. E)."""
-
-    draws: int = 50
-    trend: float = 2.0  # mmHg per 10 min; MAP rises or falls from here on
-    role: Literal["test", "select"] = "test"  # select patients: for choosing, never for reporting
-
-    def __post_init__(self):
-        if self.draws < 2 or not self.trend > 0:
-            raise ValueError(
-                "expected at least 2 draws and a trend above 0, "
-                f"got {self.draws} and {self.trend:g}."
-            )
-
-
-PAPER_FORECAST = ForecastConfig()
-
-
 class ForecastScores(eqx.Module):
     """How each hour was forecast; signals that the scale does not know are NaN."""
 
@@ -99,18 +83,22 @@ def score_forecasts(
     forecaster: Forecaster,
     hours: Transitions,
     scaler: Scaler,
-    config: ForecastConfig = PAPER_FORECAST,
+    draws: int = DRAWS,
     *,
+    role: Literal["test", "select"] = "test",
     key: PRNGKeyArray,
 ) -> ForecastScores:
-    """Score the forecast of every row; each row has its own random numbers."""
-    require_role(hours, config.role)
+    """Score the forecast of every row; each row has its own random numbers.
+
+    Scores on select patients are for choosing, never for reporting.
+    """
+    require_role(hours, role)
     _require_signals(hours, scaler)
     count = len(hours.level)
     rows = (hours.state, hours.level, hours.next_state, np.arange(count))
     rows = jax.tree.map(np.asarray, rows)
     size = FEW if count <= FEW else MANY
-    found = in_groups(_score_rows, (rows,), forecaster, key, config, size=size)
+    found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=size)
     known = np.isin(np.arange(len(scaler.columns)), scaler.present)
     _require_forecasts(found["absolute"][:, known], scaler)
     for name in ("absolute", "squared", "crps", "low", "high"):
@@ -125,11 +113,11 @@ def score_forecasts(
     )
 
 
-def _score_rows(rows, forecaster: Forecaster, key, config: ForecastConfig):
+def _score_rows(rows, forecaster: Forecaster, key, draws: int):
     """A group of rows; the draws of a row never leave the compiled program."""
 
     def one(state, level, truth, number):
-        keys = jr.split(jr.fold_in(key, number), config.draws)
+        keys = jr.split(jr.fold_in(key, number), draws)
         drawn = jax.vmap(lambda k: forecaster(state, level, key=k))(keys)[..., :LEVEL]
         center, truth = forecaster.center(state, level)[:, :LEVEL], truth[:, :LEVEL]
         low, high = rank_place(drawn, truth)
@@ -139,22 +127,20 @@ def _score_rows(rows, forecaster: Forecaster, key, config: ForecastConfig):
             "crps": jnp.mean(crps(drawn, truth), axis=0),
             "low": low,
             "high": high,
-            "trend": trend_of(center[:, MAP], config.trend),
-            "true_trend": trend_of(truth[:, MAP], config.trend),
+            "trend": trend_of(center[:, MAP]),
+            "true_trend": trend_of(truth[:, MAP]),
         }
 
     return jax.vmap(one)(*rows)
 
 
-def trend_of(
-    pressure: Float[Array, " steps"], limit: float = PAPER_FORECAST.trend
-) -> Int[Array, ""]:
+def trend_of(pressure: Float[Array, " steps"]) -> Int[Array, ""]:
     """1 rising, −1 falling, 0 flat, by the least-squares slope over the hour, limits included.
 
     The paper prints "≤ 2" for falling; a slope cannot rise and fall at once, so −2 is meant.
     """
     drift = slope(pressure)
-    return (drift >= limit).astype(int) - (drift <= -limit).astype(int)
+    return (drift >= TREND).astype(int) - (drift <= -TREND).astype(int)
 
 
 def level_stays(hours: Transitions) -> Bool[np.ndarray, " n"]:
@@ -354,9 +340,7 @@ def inside(low: Numbers, high: Numbers, nominal: float) -> np.ndarray:
 def pit_values(low: Numbers, high: Numbers, *, key: PRNGKeyArray) -> np.ndarray:
     """A random point of each place: uniform over 0 to 1 where the draws are honest."""
     low, high = np.asarray(low), np.asarray(high)
-    # NumPy's generator: JAX would compile a program for every number of rows.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return low + (high - low) * draw.random(low.shape)
+    return low + (high - low) * host_generator(key).random(low.shape)
 
 
 # ── how errors grow ──────────────────────────────────────────────────────────────────────────────
@@ -368,7 +352,7 @@ class HorizonConfig:
 
     hours: int = HORIZON
     starts: int = 500  # at most
-    draws: int = 50
+    draws: int = DRAWS
     role: Literal["test", "select"] = "test"
 
     def __post_init__(self):
@@ -403,8 +387,8 @@ def grow_errors(
     k_starts, k_draws = jr.split(key)
     start = find_runs(hours, config.hours)
     if len(start) > config.starts:
-        draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
-        start = np.sort(draw.choice(start, config.starts, replace=False))
+        chosen = host_generator(k_starts).choice(start, config.starts, replace=False)
+        start = np.sort(chosen)
     run = start[:, None] + np.arange(config.hours)
     state, level, later = (np.asarray(x) for x in (hours.state, hours.level, hours.next_state))
     rows = (state[start], level[run], later[run], np.arange(len(start)))

@@ -29,10 +29,9 @@ from stepdown.handover import (
     Transitions,
     require_role,
 )
-from stepdown.patients.bedside import play_hour, tick_keys
-from stepdown.patients.cohort import GROUP, Latents, in_groups
+from stepdown.patients.cohort import GROUP, Latents, in_groups, play_hour, tick_keys
 from stepdown.patients.episodes import Mode, OwnTeam, Sampled, Starts, draw_starts, play
-from stepdown.patients.population import World
+from stepdown.patients.population import World, host_generator
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, each
 from stepdown.policies.rules import Chance
@@ -41,6 +40,7 @@ from stepdown.problem.hours import require_order
 from stepdown.problem.metrics import METRICS, score_episodes
 from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
 
+LOOK_AHEAD, REACH = 2, 2  # hours of the look-ahead, and levels up or down that it tries
 SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
 
 
@@ -118,8 +118,7 @@ def draw_moments(
     require_role(hours, role)
     k_starts, k_luck = jr.split(key)
     runs = find_runs(hours, HORIZON)
-    draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
-    start = draw.choice(runs, count, replace=count > len(runs))
+    start = host_generator(k_starts).choice(runs, count, replace=count > len(runs))
     plans = np.asarray(hours.level)[start[:, None] + np.arange(HORIZON)]
     state, row = (jnp.asarray(np.asarray(x)[start]) for x in (hours.state, hours.patient))
     keys = jax.vmap(lambda i: jr.fold_in(k_luck, i))(jnp.arange(count))
@@ -141,12 +140,7 @@ def find_runs(hours: Transitions, length: int) -> Int[np.ndarray, " runs"]:
 
 
 def judge_in_twin(
-    policies: Policy,
-    dynamics: Dynamics,
-    moments: Moments,
-    *,
-    sampled: bool = False,
-    hours: int = HORIZON,
+    policies: Policy, dynamics: Dynamics, moments: Moments, *, sampled: bool = False
 ) -> Judged:
     """A policy, or one per seed (leaves lead with the seeds), in a twin; nobody dies there.
 
@@ -154,7 +148,7 @@ def judge_in_twin(
     >>> imagined.scores["unsafe_hours"].shape
     (1, 64)
     """
-    luck = _twin_luck(moments.key, hours)
+    luck = _twin_luck(moments.key, HORIZON)
     choose = _chooser(policies, luck[:, 0], sampled)
     return _judge_in_twin(choose, _seeds(policies) or 1, dynamics, moments, luck[:, 1])
 
@@ -191,32 +185,30 @@ def judge_in_patients(
     return _judged(_play_hours(choose, step, patients, _start(starts, seeds), hours), starts.row)
 
 
-def judge_team(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
+def judge_team(starts: Starts, world: World) -> Judged:
     """The patients' own clinicians, who go on where the record stops.
 
     `level[0, :, 1:]` are the plans that `judge_plans` plays in a twin: as recorded, and beyond.
     """
-    return _judged([play(OwnTeam(), starts, world, hours)], starts.row)
+    return _judged([play(OwnTeam(), starts, world)], starts.row)
 
 
-def judge_look_ahead(starts: Starts, world: World, hours: int = HORIZON) -> Judged:
+def judge_look_ahead(starts: Starts, world: World) -> Judged:
     """The ceiling: two hours of look-ahead on the true model, which nobody has at a bedside."""
-    return _judged([play(LookAhead(world), starts, world, hours)], starts.row)
+    return _judged([play(LookAhead(world), starts, world)], starts.row)
 
 
 class LookAhead(eqx.Module):
     """Try every level within two of the present one for two hours on the true model."""
 
     world: World
-    hours: int = eqx.field(static=True, default=2)
-    reach: int = eqx.field(static=True, default=2)
 
     def __call__(self, patient, state, key):
         """Take the level whose imagined hours score best."""
         now = jnp.round(state[-1, LEVEL]).astype(int)
-        goals = jnp.clip(now + jnp.arange(-self.reach, self.reach + 1), LOWEST, HIGHEST)
+        goals = jnp.clip(now + jnp.arange(-REACH, REACH + 1), LOWEST, HIGHEST)
         steps = round(1 / self.world.dt)
-        imagined = jr.split(jr.fold_in(key, 2), (self.hours, steps))
+        imagined = jr.split(jr.fold_in(key, 2), (LOOK_AHEAD, steps))
 
         def value(level):
             def hour(patient, keys):

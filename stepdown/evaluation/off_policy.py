@@ -121,6 +121,12 @@ class Records(eqx.Module):
     own: Counted  # all patients once
     config: OffPolicyConfig = eqx.field(static=True)
 
+    @property
+    def rewards(self) -> PerHour:
+        """The reward of every hour of every episode; the least once a patient is gone."""
+        recorded = self.decisions.reward[self.paths.row]
+        return np.where(self.paths.gone, -PAPER.reward_clip, recorded).astype(float)
+
 
 def prepare_records(
     decisions: Decisions,
@@ -176,14 +182,12 @@ def estimate_off_policy(
         goes_on=records.behavior.goes_on,
     )
     weight = path_weights(records.paths, chances.ratio, chances.goes_on)
-    gone = records.paths.gone
-    reward = np.where(gone, -PAPER.reward_clip, data.reward[records.paths.row]).astype(float)
+    reward = records.rewards
     overlap = measure_overlap(records.paths, weight, _unsupported(now, records))
     fqe, ahead = _fitted_q(records, now, later)
     blend = own = None
     if model is not None:
-        certain = how == "mode"
-        imagined = imagine_values(policy, model, data, config.hours, mode=certain, key=key)
+        imagined = imagine_values(policy, model, data, config.hours, how=how, key=key)
         blend, own = _magic(records, weight, imagined)
     robust = _estimate(_corrected(records, weight, ahead), records)
     return Estimates(
@@ -197,6 +201,13 @@ def estimate_off_policy(
         bounds=tuple(_bounds(records, chances, reward, gamma) for gamma in config.gammas),
         word=verdict(overlap, config.limits),
     )
+
+
+def estimate_recorded(records: Records) -> Estimate:
+    """What the clinicians reached: the mean reward of every hour, over the hours recorded."""
+    ones = np.ones(len(records.chance))
+    weight = path_weights(records.paths, ones, records.behavior.goes_on)
+    return _estimate(wis(records.paths, weight, records.rewards), records)
 
 
 def _require_known(level: Int[np.ndarray, " n"]) -> None:
@@ -315,7 +326,7 @@ def imagine_values(
     decisions: Decisions,
     hours: int = HORIZON,
     *,
-    mode: bool = False,
+    how: How,
     key: PRNGKeyArray,
 ) -> Ahead:
     """Values of states, recorded decisions and next states by one throw of the dynamics each.
@@ -325,7 +336,7 @@ def imagine_values(
     beside the differences between patients.
     """
     k_now, k_decision, k_end = jr.split(key, 3)
-    player = _Player(policy, dynamics, hours, mode)
+    player = _Player(policy, dynamics, hours, how)
     free = np.full(len(decisions.level), -1, np.int32)
     now = _play_all(player, decisions.state, free, key=k_now)
     decision = _play_all(player, decisions.state, decisions.level, key=k_decision)
@@ -344,34 +355,28 @@ class _Player(eqx.Module):
     policy: Policy
     dynamics: Dynamics
     hours: int = eqx.field(static=True)
-    mode: bool = eqx.field(static=True)
+    how: How = eqx.field(static=True)
 
 
 def _play_all(player: _Player, states: np.ndarray, first: np.ndarray, *, key) -> np.ndarray:
-    """Sums of the rewards of 1, 2, ... hours from every row, in blocks of one size.
+    """Sums of the rewards of 1, 2, ... hours from every row.
 
     `first` is the level of the first hour, or −1 where the policy chooses.
     """
-    count = len(first)
-    found = []
-    for number, start in enumerate(range(0, count, BLOCK)):
-        index = np.minimum(np.arange(start, start + BLOCK), count - 1)
-        sums = _play(player, states[index], first[index], jr.fold_in(key, number))
-        found.append(np.asarray(sums)[:, : count - start])
-    return np.concatenate(found, axis=1).astype(float)
+    return in_groups(_play, (states, first), player, size=BLOCK, key=key).T.astype(float, order="C")
 
 
-@eqx.filter_jit
-def _play(player: _Player, states, first, key) -> Float[Array, "hours n"]:
+def _play(states, first, player: _Player, key) -> Float[Array, "n hours"]:
     def hour(states, now):
         number, key = now
         k_level, k_hour = jr.split(key)
         weights = jax.vmap(player.policy)(states)
-        drawn = jnp.argmax(weights, 1) if player.mode else jr.categorical(k_level, weights)
+        certain = player.how == "mode"
+        drawn = jnp.argmax(weights, 1) if certain else jr.categorical(k_level, weights)
         level = jnp.where((number == 0) & (first > 0), first, drawn + LOWEST).astype(jnp.int32)
         later = step_rows(player.dynamics, states, level, key=k_hour)
         return later, jax.vmap(normalized_reward)(later)
 
     keys = jr.split(key, player.hours)
     _, rewards = jax.lax.scan(hour, states, (jnp.arange(player.hours), keys))
-    return jnp.cumsum(rewards, axis=0)
+    return jnp.cumsum(rewards, axis=0).T

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from stepdown.evaluation.shifts import charge_all
+from stepdown.evaluation.guardians import charge_all
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of

@@ -14,7 +14,14 @@ import numpy as np
 
 from stepdown.artifacts import Content
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
-from stepdown.evaluation.certificate import Certificate, CertificateConfig, certify
+from stepdown.evaluation.certificate import (
+    Certificate,
+    CertificateConfig,
+    HeldOut,
+    certify,
+    recorded_hours,
+    redraw_hours,
+)
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
     DEFAULT_RULE,
@@ -43,7 +50,6 @@ from stepdown.evaluation.judging import (
     judge_team,
     latents_of,
 )
-from stepdown.evaluation.model_error import HeldOut, recorded_hours, redraw_hours
 from stepdown.evaluation.off_policy import (
     Estimate,
     Estimates,

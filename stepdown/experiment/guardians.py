@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.random as jr
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.shifts import score_shifts
+from stepdown.evaluation.guardians import score_shifts
 from stepdown.experiment.datasets import Source
 from stepdown.experiment.jobs import Desk, arrays_and_info, saved
 from stepdown.experiment.patients import read_hours

@@ -6,6 +6,7 @@ lactate, that no record holds. Rescue can come at any tick; routine decisions ar
 Rules say how likely each change is; `decide` throws for it.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -125,15 +126,12 @@ def decide(
     at_floor = (m.level <= c.floor) & (m.stable >= c.explant_hours)
     by_day = jnp.mod(c.clock + m.hours, 24.0) >= 7.0
     testing = on_hour & tested & ~rescued
-    return eqx.tree_at(
-        lambda x: (x.level, x.unchanged, x.test_from, x.explanted),
+    return dataclasses.replace(
         m,
-        (
-            goal,
-            jnp.where(goal == m.level, m.unchanged, 0.0),
-            jnp.where(testing, m.level, jnp.where(on_hour, 0, m.test_from)),
-            m.explanted | (on_hour & at_floor & by_day & (u[10] < 0.12)),
-        ),
+        level=goal,
+        unchanged=jnp.where(goal == m.level, m.unchanged, 0.0),
+        test_from=jnp.where(testing, m.level, jnp.where(on_hour, 0, m.test_from)),
+        explanted=m.explanted | (on_hour & at_floor & by_day & (u[10] < 0.12)),
     )
 
 
@@ -145,8 +143,8 @@ def look(
     map_hour = m.map_hour + slow * (observation[MAP] - m.map_hour)
     pulsatility = m.pulsatility_hour + slow * (observation[PULSATILITY] - m.pulsatility_hour)
     good = (map_hour > 65) & (pulsatility > 15)
-    return Memory(
-        level=m.level,
+    return dataclasses.replace(
+        m,
         hours=m.hours + dt,
         unchanged=m.unchanged + dt,
         map_now=m.map_now + fast * (observation[MAP] - m.map_now),
@@ -154,8 +152,6 @@ def look(
         pulsatility_hour=pulsatility,
         rate_hour=m.rate_hour + slow * (observation[HR] - m.rate_hour),
         stable=jnp.where(good, m.stable + dt, 0.0),
-        test_from=m.test_from,
-        explanted=m.explanted,
     )
 
 

@@ -1,10 +1,16 @@
-"""Draw patients, let their teams treat them, and keep what the console showed.
+"""Simulated patients: one bedside, and a cohort of them as their consoles recorded it.
 
-Patients run in groups of fixed size and hours in chunks of fixed length, so there is one
-compiled program for any cohort; stays that have ended leave the groups, so the cost is that
-of the hours really recorded. A patient's fate depends on the seed and their number alone.
+At a bedside are a patient, the pump, and whoever sets its level. `tick` lets the patient's own team
+treat; `play_hour` holds a level that somebody else chose. Keys belong to the patient's tick, not to
+the treatment, so that the same patient meets the same fate under every policy as far as the level
+allows.
+
+Patients of a cohort run in groups of fixed size and hours in chunks of fixed length, so there is
+one compiled program for any cohort; stays that have ended leave the groups, so the cost is that of
+the hours really recorded. A patient's fate depends on the seed and their number alone.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,15 +22,112 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import Patient, admit, tick, tick_keys
-from stepdown.patients.clinicians import Memory
-from stepdown.patients.course import Course
-from stepdown.patients.population import PresetName, World, preset
+from stepdown.patients.clinicians import (
+    DECIDE_LUCK,
+    READING_SD,
+    TEAM_LUCK,
+    Clinician,
+    Memory,
+    decide,
+    draw_clinician,
+    first_memory,
+)
+from stepdown.patients.course import (
+    LIVE_LUCK,
+    LOOK_LUCK,
+    START_LUCK,
+    Course,
+    live,
+    observe,
+    start_course,
+)
+from stepdown.patients.population import (
+    TRAITS_LUCK,
+    PresetName,
+    Traits,
+    World,
+    draw_luck,
+    draw_traits,
+    preset,
+)
 from stepdown.patients.pump import load_profile
 
 GROUP = 256  # patients in one compiled call
 CHUNK = 6  # hours in one compiled call
 LONGEST = 120.0  # h; a longer stay is cut
+
+
+class Patient(eqx.Module):
+    """One patient with their team; everything needed to go on from here."""
+
+    traits: Traits
+    course: Course
+    clinician: Clinician
+    memory: Memory
+
+
+def admit(world: World, *, key: PRNGKeyArray) -> Patient:
+    """Draw a patient and a team, and start support."""
+    for_traits, for_team, for_start, for_look = draw_luck(
+        TRAITS_LUCK, TEAM_LUCK, START_LUCK, LOOK_LUCK, key=key
+    )
+    traits = draw_traits(world.population, for_traits)
+    clinician = draw_clinician(world.population, for_team)
+    level = clinician.first_level
+    course = start_course(traits, level, world, for_start)
+    seen = observe(course, traits, level, world, for_look)
+    return Patient(traits, course, clinician, first_memory(clinician, seen))
+
+
+def tick(
+    patient: Patient, world: World, *, key: PRNGKeyArray
+) -> tuple[Patient, tuple[Float[Array, " signals"], Int[Array, ""]]]:
+    """One tick under the level in force; then the patient's team looks and decides."""
+    level = patient.memory.level
+    course, signals, (for_reading, for_team) = _live_and_look(patient, level, world, key)
+    reading = course.recovery + READING_SD * for_reading.normal[0]  # as by echo
+    memory = decide(patient.memory, patient.clinician, signals, reading, world, for_team)
+    return dataclasses.replace(patient, course=course, memory=memory), (signals, level)
+
+
+def play_hour(
+    patient: Patient, level: Int[Array, ""], world: World, *, keys: Key[Array, " steps"]
+) -> tuple[Patient, Float[Array, "steps columns"]]:
+    """One hour under a given level, a key per tick; the team only watches.
+
+    Gives the patient and the hour as a state.
+    """
+
+    def body(course, key):
+        now = dataclasses.replace(patient, course=course)
+        return _live_and_look(now, level, world, key)[:2]
+
+    course, signals = jax.lax.scan(body, patient.course, keys)
+    memory = dataclasses.replace(patient.memory, level=level)
+    return dataclasses.replace(patient, course=course, memory=memory), to_state(signals, level)
+
+
+def to_state(
+    signals: Float[Array, "steps signals"], level: Int[Array, ""]
+) -> Float[Array, "steps columns"]:
+    """An hour of samples, each followed by the level in force."""
+    in_force = jnp.full((len(signals), 1), level, signals.dtype)
+    return jnp.concatenate([signals, in_force], axis=1)
+
+
+def _live_and_look(patient, level, world, key):
+    """The tick itself; the luck that it leaves over is the team's."""
+    for_life, for_look, *for_team = draw_luck(LIVE_LUCK, LOOK_LUCK, (0, 1), DECIDE_LUCK, key=key)
+    course = live(patient.course, patient.traits, level, world, for_life)
+    return course, observe(course, patient.traits, level, world, for_look), for_team
+
+
+def tick_keys(key: PRNGKeyArray, first: Int[Array, ""], count: int) -> Key[Array, " count"]:
+    """The keys of a patient's ticks from `first` on, whoever treats."""
+    return jax.vmap(lambda i: jr.fold_in(key, i))(first + jnp.arange(count))
+
+
+# ── a cohort ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -105,7 +208,9 @@ def simulate_cohort(
         watch(min((first + size) / planned.max(), 1.0))
         if len(active) == 0:
             break
-    return _join(chunks, length, config), _join_latents(chunks, admitted, keys, outcome)
+    whole = _lay_out(chunks, config.patients)
+    latents = Latents(admitted, whole.course, whole.memory, keys, jnp.asarray(outcome))
+    return _make_cohort(whole, length, config), latents
 
 
 def _planned_ticks(admitted: Patient, config: CohortConfig, world: World):
@@ -156,16 +261,24 @@ def _recorded(patient, world, key):
     return patient, (signals, level, ended)
 
 
-def in_groups(function: Callable, rows: PyTree, *shared, size: int = GROUP) -> PyTree:
+def in_groups(
+    function: Callable,
+    rows: PyTree,
+    *shared,
+    size: int = GROUP,
+    key: PRNGKeyArray | None = None,
+) -> PyTree:
     """Call a function of `size` rows over any number of rows; results on the host.
 
-    The last group is filled up with copies of the last row, so one program serves all.
+    The last group is filled up with copies of the last row, so one program serves all. With a key
+    every group is given its own, as the last argument.
     """
     count = len(jax.tree.leaves(rows)[0])
     parts = []
-    for start in range(0, count, size):
+    for number, start in enumerate(range(0, count, size)):
         index = np.minimum(np.arange(start, start + size), count - 1)
-        part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), shared))
+        own = shared if key is None else (*shared, jr.fold_in(key, number))
+        part = jax.tree.map(np.asarray, _call(function, _rows(rows, index), own))
         parts.append(_rows(part, slice(0, count - start)))
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
@@ -200,42 +313,27 @@ def _stops(chunk: _Chunk, explants: bool):
     return ticks.min(1), np.where(ticks[:, 1] <= ticks[:, 0], 2, 1)
 
 
-def _join(chunks, length, config: CohortConfig) -> Cohort:
-    steps = int(length.max())
-    columns = chunks[0][1].signals.shape[-1]
-    signals = np.full((config.patients, steps, columns), np.nan, np.float32)
-    level = np.zeros((config.patients, steps), np.int32)
-    first = 0
-    for active, chunk in chunks:
-        size = chunk.level.shape[1] * chunk.level.shape[2]
-        until = min(first + size, steps)
-        if until > first:
-            flat = chunk.signals.reshape(len(active), size, columns)
-            signals[active, first:until] = flat[:, : until - first]
-            level[active, first:until] = chunk.level.reshape(len(active), size)[:, : until - first]
-        first += size
-    seen = np.arange(steps)[None] < length[:, None]
-    signals[~seen] = np.nan
-    width = len(str(config.patients))
-    return Cohort(
-        signals=jnp.asarray(signals),
-        level=jnp.asarray(np.where(seen, level, 0)),
-        seen=jnp.asarray(seen),
-        patient=tuple(f"p{i + 1:0{width}d}" for i in range(config.patients)),
-        minutes=config.minutes,
-    )
-
-
-def _join_latents(chunks, admitted, keys, outcome) -> Latents:
-    patients = len(outcome)
-    hours = len(chunks) * CHUNK
+def _lay_out(chunks, patients: int) -> _Chunk:
+    """All chunks side by side; 0 where a stay had ended."""
 
     def fill(*parts):
-        out = np.zeros((patients, hours), parts[0].dtype)
+        out = np.zeros((patients, len(parts) * CHUNK, *parts[0].shape[2:]), parts[0].dtype)
         for i, ((active, _), part) in enumerate(zip(chunks, parts, strict=True)):
             out[active, i * CHUNK : (i + 1) * CHUNK] = part
         return out
 
-    parts = [(chunk.course, chunk.memory) for _, chunk in chunks]
-    course, memory = jax.tree.map(fill, *parts)
-    return Latents(admitted, course, memory, keys, jnp.asarray(outcome))
+    return jax.tree.map(fill, *(chunk for _, chunk in chunks))
+
+
+def _make_cohort(whole: _Chunk, length, config: CohortConfig) -> Cohort:
+    count, width = config.patients, len(str(config.patients))
+    seen = np.arange(length.max())[None] < length[:, None]
+    signals = whole.signals.reshape(count, -1, whole.signals.shape[-1])[:, : seen.shape[1]]
+    level = whole.level.reshape(count, -1)[:, : seen.shape[1]]
+    return Cohort(
+        signals=jnp.asarray(np.where(seen[..., None], signals, np.nan)),
+        level=jnp.asarray(np.where(seen, level, 0)),
+        seen=jnp.asarray(seen),
+        patient=tuple(f"p{i + 1:0{width}d}" for i in range(count)),
+        minutes=config.minutes,
+    )

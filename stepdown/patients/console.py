@@ -88,8 +88,6 @@ class _Beats(eqx.Module):
     time: Float[np.ndarray, " onsets"]  # s, of the upstroke between samples
     whole: Bool[np.ndarray, " beats"]  # free of artifacts
     block: Int[np.ndarray, " beats"]
-    sample_block: Int[np.ndarray, " samples"]
-    rate: float  # Hz
 
 
 class _Ventricle(eqx.Module):
@@ -121,8 +119,7 @@ def extract_signals(
     beats, rhythm = _find_beats(grid, valid, powered)
     mean = _block_mean(grid.placement, valid, grid)
     sbp, dbp = _extremes(grid, beats)
-    channels = np.stack([grid.placement, grid.current])
-    inner = _read_ventricle(beats, channels, valid & powered & at_level, level, sbp - dbp, profile)
+    inner = _read_ventricle(grid, beats, valid & powered & at_level, level, sbp - dbp, profile)
     speed = _block_mean(grid.speed, np.isfinite(grid.speed), grid)
     current = _block_mean(grid.current, powered, grid)
     columns = (mean, speed, current, inner.flow, inner.lvp, inner.lvedp)
@@ -254,8 +251,7 @@ def _find_beats(grid: _Grid, valid, powered) -> tuple[_Beats, np.ndarray]:
         rate = 60 * count / np.bincount(block, np.where(whole, interval, 0.0), grid.blocks)
     enough = count >= FEWEST_BEATS
     whole &= enough[block]
-    beats = _Beats(onset, time, whole, block, grid.block, grid.rate)
-    return beats, np.where(enough, rate, np.nan)
+    return _Beats(onset, time, whole, block), np.where(enough, rate, np.nan)
 
 
 def _extremes(grid: _Grid, beats: _Beats):
@@ -298,8 +294,8 @@ def _plausible(signals: np.ndarray) -> np.ndarray:
 
 
 def _read_ventricle(
+    grid: _Grid,
     beats: _Beats,
-    channels: Float[np.ndarray, "2 samples"],
     valid: Bool[np.ndarray, " samples"],
     level: Int[np.ndarray, " blocks"],
     pulse: Float[np.ndarray, " blocks"],
@@ -310,56 +306,47 @@ def _read_ventricle(
     The elastance is a surrogate: the console knows no volume, so the peak pressure is divided
     by a usual end-systolic one. It follows contractility, not the size of the heart.
     """
-    placement, current = channels
-    block, blocks = beats.sample_block, len(level)
+    block = grid.block
     speed = np.where(level > 0, profile.speed[level - LOWEST] / profile.reference_speed, np.nan)
     idle, slope = profile.idle_current[level - LOWEST], profile.current_per_flow * speed
     shutoff = profile.shutoff_head[level - LOWEST]
-    flow = np.where(valid, (current - idle[block]) / slope[block], 0.0)
+    flow = np.where(valid, (grid.current - idle[block]) / slope[block], 0.0)
 
-    folded, folded_flow = _fold(beats, valid, (placement, flow), blocks)
+    folded, folded_flow = _fold(grid, beats, valid, flow)
     gain = _calibrate(folded_flow, speed, shutoff, pulse, profile)
-    inner = placement - _head(flow / gain[block], speed[block], shutoff[block], profile)
+    inner = grid.placement - _head(flow / gain[block], speed[block], shutoff[block], profile)
     head = _head(folded_flow / gain[:, None], speed[:, None], shutoff[:, None], profile)
     beat = folded - head
     slopes = np.gradient(beat, BIN, axis=1)
     slopes[:, 1:-1] = (slopes[:, :-2] + 2 * slopes[:, 1:-1] + slopes[:, 2:]) / 4
-
-    count = np.bincount(block, valid, blocks)
-
-    def mean(values):
-        with np.errstate(invalid="ignore"):
-            return np.bincount(block, np.where(valid, values, 0.0), blocks) / count
-
     return _Ventricle(
-        flow=mean(flow),
-        lvp=mean(inner),
+        flow=_block_mean(flow, valid, grid),
+        lvp=_block_mean(inner, valid, grid),
         lvedp=_end_diastole(beat, slopes),
         tau=_relaxation(beat, slopes),
         ese=beat.max(axis=1) / SYSTOLIC_VOLUME,
     )
 
 
-def _fold(beats: _Beats, valid, channels, blocks: int):
-    """Mean of each channel against time from the upstroke, (blocks, BEFORE + AFTER) bins."""
+def _fold(grid: _Grid, beats: _Beats, valid, flow):
+    """Pressure and flow against time from the upstroke, (blocks, BEFORE + AFTER) bins."""
     width = BEFORE + AFTER
-    counts, totals = np.zeros(blocks * width), [np.zeros(blocks * width) for _ in channels]
-    samples = (
-        np.arange(beats.onset[0], beats.onset[-1]) if len(beats.onset) > 1 else np.zeros(0, int)
-    )
+    size, channels = grid.blocks * width, (grid.placement, flow)
+    counts, totals = np.zeros(size), [np.zeros(size) for _ in channels]
+    samples = np.arange(*beats.onset[[0, -1]]) if len(beats.onset) > 1 else np.zeros(0, int)
     beat = np.repeat(np.arange(len(beats.whole)), np.diff(beats.onset))
     use = beats.whole[beat] & valid[samples]
     samples, beat = samples[use], beat[use]
     for shift in (0, 1):  # time since this beat's upstroke, then time to the next one's
-        place = (samples / beats.rate - beats.time[beat + shift]) / BIN + BEFORE
+        place = (samples / grid.rate - beats.time[beat + shift]) / BIN + BEFORE
         place = np.floor(place).astype(int)
         inside = (place >= 0) & (place < BEFORE) if shift else (place >= BEFORE) & (place < width)
         index = beats.block[beat[inside]] * width + place[inside]
-        counts += np.bincount(index, minlength=blocks * width)
+        counts += np.bincount(index, minlength=size)
         for total, channel in zip(totals, channels, strict=True):
-            total += np.bincount(index, channel[samples[inside]], blocks * width)
+            total += np.bincount(index, channel[samples[inside]], size)
     with np.errstate(invalid="ignore"):
-        return [_bridge_bins((total / counts).reshape(blocks, width)) for total in totals]
+        return [_bridge_bins((total / counts).reshape(-1, width)) for total in totals]
 
 
 def _bridge_bins(folded: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from stepdown.patients.heart import Beat, Circulation, Volumes, beat, start_volumes
 from stepdown.patients.population import Luck, Population, Traits, World
-from stepdown.patients.pump import PumpProfile, motor_current
+from stepdown.patients.pump import motor_current
 from stepdown.signals import LOWEST
 
 START_LUCK, LIVE_LUCK, LOOK_LUCK = (0, 7), (11, 14), (2, 6)  # uniforms, normals
@@ -89,10 +89,8 @@ DEADLY_MAP, DEADLY_MAP_WIDTH = 42.0, 2.5  # mmHg
 PRESSURE_NOISE_HOURS, PULSE_NOISE_HOURS, RATE_NOISE_HOURS = 0.5, 0.7, 0.5  # h, time constants
 LV_DRIFT_HOURS = 9.0  # h, of the LV pressure estimate: most of a shift
 ELASTANCE_NOISE, ELASTANCE_NOISE_HOURS = 0.07, 1.0  # share, h
-TAIL_SCALE, TAIL_FLOOR = (
-    0.75,
-    0.1,
-)  # of a Student's t with 3 degrees of freedom, nearly: the floor bounds it
+# of a Student's t with 3 degrees of freedom, nearly: the floor bounds it
+TAIL_SCALE, TAIL_FLOOR = 0.75, 0.1
 FLUSH_SHARE, FLUSH_SHIFT = 0.01, -12.0  # of the samples, mmHg: the line was flushed meanwhile
 LEAST_MAP, LEAST_DBP = 5.0, 1.0  # mmHg that a console still shows
 CURRENT_NOISE, SPEED_NOISE, FLOW_NOISE = 2.0, 12.0, 0.01  # mA, rpm, L/min over ten minutes
@@ -236,10 +234,8 @@ def _slow(course: Course, traits: Traits, world: World, luck: Luck) -> Course:
     p, dt, c, b = world.population, world.dt, course, course.beat
     u, z = luck.uniform, luck.normal
     shocked = jax.nn.sigmoid((DEADLY_MAP - b.map) / DEADLY_MAP_WIDTH)
-    slips, back = (
-        _happens(u[8], 1 / MIGRATION_HOURS, dt),
-        _happens(u[9], 1 / REPOSITION_HOURS, dt),
-    )
+    slips = _happens(u[8], 1 / MIGRATION_HOURS, dt)
+    back = _happens(u[9], 1 / REPOSITION_HOURS, dt)
     starts = _happens(u[6], traits.fibrillation_prone / FIBRILLATION_ONSET_HOURS, dt)
     stops = _happens(u[7], 1 / FIBRILLATION_HOURS, dt)
     return dataclasses.replace(
@@ -343,14 +339,10 @@ def _wander(value, sd, hours, dt: float, *luck):
 
 
 def truth(
-    course: Course,
-    traits: Traits,
-    level: Int[Array, ""],
-    population: Population,
-    profile: PumpProfile,
+    course: Course, traits: Traits, level: Int[Array, ""], world: World
 ) -> Float[Array, " signals"]:
     """The twelve signals of the last tick without any measurement error."""
-    b = course.beat
+    b, profile = course.beat, world.profile
     return jnp.stack(
         [
             b.map,
@@ -359,7 +351,7 @@ def truth(
             b.flow,
             b.lvp,
             b.lvedp,
-            heart_rate(course, traits, population),
+            heart_rate(course, traits, world.population),
             b.sbp,
             b.dbp,
             b.sbp - b.dbp,

@@ -14,8 +14,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Cohort, Episodes, Policy
-from stepdown.patients.bedside import Patient, play_hour, tick, tick_keys, to_state
-from stepdown.patients.cohort import GROUP, Latents, in_groups
+from stepdown.patients.cohort import (
+    GROUP,
+    Latents,
+    Patient,
+    in_groups,
+    play_hour,
+    tick,
+    tick_keys,
+    to_state,
+)
 from stepdown.patients.population import World
 from stepdown.signals import HORIZON, LOWEST
 

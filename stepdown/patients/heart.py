@@ -7,6 +7,8 @@ linearly implicit flows; every flow leaves one volume and enters another, so blo
 conserved to rounding. Pressures in mmHg, volumes in mL, flows in mL/s, times in s.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -160,9 +162,7 @@ def beat(
         name: getattr(seen, name) / steps
         for name in ("map", "lvp", "flow", "output", "venous", "pulmonary_venous")
     }
-    return volumes, eqx.tree_at(
-        lambda b: tuple(getattr(b, name) for name in means), seen, tuple(means.values())
-    )
+    return volumes, dataclasses.replace(seen, **means)
 
 
 def _watch(seen: Beat, now: Moment) -> Beat:
@@ -213,10 +213,7 @@ def step(
         return gap / (resistance + soft * (up + down))
 
     arterial_slope, venous_slope = 1 / c.arterial_compliance, 1 / c.venous_compliance
-    artery_slope, vein_slope = (
-        1 / c.pulmonary_artery_compliance,
-        1 / c.pulmonary_vein_compliance,
-    )
+    artery_slope, vein_slope = 1 / c.pulmonary_artery_compliance, 1 / c.pulmonary_vein_compliance
     forward = jax.nn.relu(lv - arterial - c.root_resistance * pump)
     ejected = through(forward, c.aortic_valve + c.root_resistance, lv_slope, arterial_slope)
     filling = through(jax.nn.relu(pulmonary_venous - lv), c.mitral_valve, vein_slope, lv_slope)

@@ -222,7 +222,7 @@ def pick(uniform: Float[Array, ""], values: Array, shares: Float[Array, " n"]) -
 
 
 def host_generator(key: PRNGKeyArray) -> np.random.Generator:
-    """NumPy's generator, for what comes in any number and needs no compiled program."""
+    """NumPy's generator, for what comes in any number: JAX would compile a program for each."""
     return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
 
 

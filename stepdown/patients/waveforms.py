@@ -20,11 +20,10 @@ import numpy as np
 from jaxtyping import Float, Int, Int8, PRNGKeyArray
 
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import Patient, World, tick, tick_keys
-from stepdown.patients.cohort import Latents, in_groups
+from stepdown.patients.cohort import Latents, Patient, in_groups, tick, tick_keys
 from stepdown.patients.course import circulation_of, truth
 from stepdown.patients.heart import STEPS_PER_BEAT, Circulation, Volumes, activation, step
-from stepdown.patients.population import host_generator
+from stepdown.patients.population import World, host_generator
 from stepdown.patients.recording import Recording, SensorConfig, sense
 from stepdown.signals import LOWEST
 
@@ -121,16 +120,16 @@ def replay_stay(cohort: Cohort, latents: Latents, world: World, patient: int) ->
 
 def _replay(courses, memories, first, patient: Patient, key, world: World):
     """The state at the start of each hour, and after each of its ticks."""
-    p, traits = world.population, patient.traits
+    traits = patient.traits
 
     def state(course):
-        heart = jax.tree.map(jnp.asarray, circulation_of(course, traits, p))
+        heart = jax.tree.map(jnp.asarray, circulation_of(course, traits, world.population))
         return heart, course.volumes, course.fibrillating
 
     def hour(course, memory, first):
         def body(now, k):
             now, (signals, level) = tick(now, world, key=k)
-            true = truth(now.course, traits, level, p, world.profile)
+            true = truth(now.course, traits, level, world)
             return now, (state(now.course), level, signals, true)
 
         now = Patient(traits, course, patient.clinician, memory)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Policy, Transitions
 from stepdown.patients.episodes import Sampled
+from stepdown.patients.population import host_generator
 from stepdown.policies.learning import check_dynamics
 from stepdown.problem import hours as recorded
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward
@@ -66,9 +67,7 @@ def make_noiseless(
     episodes = _episodes(hours, config)
     check_dynamics(twin, hours)
     k_starts, k_luck = jr.split(key)
-    # NumPy's generator: JAX would compile a program for every number of hours.
-    draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
-    rows = draw.integers(len(hours.level), size=episodes)
+    rows = host_generator(k_starts).integers(len(hours.level), size=episodes)
     states = jnp.asarray(np.asarray(hours.state)[rows])
     keys = jr.split(k_luck, episodes)
     played = roll_out(Sampled(expert), twin, states, config.hours, keys=keys)

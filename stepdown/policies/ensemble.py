@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Transitions, require_role
+from stepdown.patients.population import host_generator
 from stepdown.policies.networks import Network, each, feature_count, features, make_network
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
 from stepdown.signals import LEVEL, NAMES, hard_ranges
@@ -209,9 +210,7 @@ def _held_out_rows(patient: np.ndarray, share: float, key: PRNGKeyArray) -> np.n
             "out. Bring more patients."
         )
     count = int(np.clip(round(share * len(patients)), 1, len(patients) - 1))
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    return np.isin(patient, draw.permutation(patients)[:count])
+    return np.isin(patient, host_generator(key).permutation(patients)[:count])
 
 
 @eqx.filter_jit

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Policy, Transitions, require_role
 from stepdown.patients.episodes import Mode
+from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import decisions_of, hourly_reward
 from stepdown.twin.rollout import roll_out
 
@@ -43,7 +44,5 @@ def make_rule(
     """The rule from random hours of select patients."""
     require_role(select, "select")
     k_starts, k_luck = jr.split(key)
-    # NumPy's generator: JAX would compile a program for every number of hours.
-    draw = np.random.default_rng(np.asarray(jr.key_data(k_starts)).ravel())
-    rows = draw.integers(len(select.level), size=starts)
+    rows = host_generator(k_starts).integers(len(select.level), size=starts)
     return TwinReward(twin, jnp.asarray(np.asarray(select.state)[rows]), jr.split(k_luck, starts))

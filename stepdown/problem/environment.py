@@ -31,8 +31,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, UInt8
 
 from stepdown.handover import Dynamics
-from stepdown.patients.bedside import play_hour, tick_keys
-from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
+from stepdown.patients.cohort import CohortConfig, play_hour, simulate_cohort, tick_keys, world_of
 from stepdown.patients.episodes import Starts, draw_starts
 from stepdown.patients.population import World
 from stepdown.patients.pump import load_profile

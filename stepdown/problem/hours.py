@@ -163,6 +163,7 @@ class Windows(NamedTuple):
     last: np.ndarray  # (n,) no window follows in this stretch
     changed: np.ndarray  # (n,) the level changed inside the coming hour
     patient: np.ndarray  # (n,) row of the cohort
+    start: np.ndarray  # (n,) sample of the stay with which the state begins
 
 
 def cut_stays(
@@ -200,6 +201,7 @@ def cut_stays(
         last=~follows,
         changed=(coming != coming[:, :1]).any(1),
         patient=row.astype(np.int32),
+        start=start,
     )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import ArtifactError
-from stepdown.patients.bedside import World, admit
-from stepdown.patients.cohort import CohortConfig, Latents, world_of
+from stepdown.patients.cohort import CohortConfig, Latents, admit, world_of
+from stepdown.patients.population import World
 
 Leaf = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 

@@ -22,6 +22,7 @@ from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import CONFIG, ArtifactError, check_folder, write_folder
 from stepdown.handover import Cohort, Role, require_role
+from stepdown.patients.population import host_generator
 from stepdown.signals import NAMES
 
 SPLIT = 7  # seed of the split in every command, so that all see the same patients
@@ -56,9 +57,7 @@ def split_patients(
             f"expected enough patients for three parts, got {number}, of which "
             f"{' / '.join(map(str, sizes))} would train, select and test; bring more patients."
         )
-    # NumPy's generator: JAX would compile a program for every number of patients.
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    parts = np.split(draw.permutation(number), np.cumsum(sizes)[:2])
+    parts = np.split(host_generator(key).permutation(number), np.cumsum(sizes)[:2])
     train, select, test = (np.sort(rows) for rows in parts)
     return (
         _part(cohort, train, "train"),

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from stepdown.evaluation.compare import resample
 from stepdown.evaluation.forecast import NOMINAL, Examples
-from stepdown.evaluation.guardian_search import SearchConfig, Trial
-from stepdown.evaluation.shifts import Moved
+from stepdown.evaluation.guardians import Moved, SearchConfig, Trial
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Look
 from stepdown.report.figures import (

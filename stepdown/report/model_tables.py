@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stepdown.evaluation.guardian_search import SearchConfig
-from stepdown.evaluation.guardian_search import Trial as DensityTrial
+from stepdown.evaluation.guardians import SearchConfig
+from stepdown.evaluation.guardians import Trial as DensityTrial
 from stepdown.report.grids import Cell, Grid, mean_sd, to_text
 from stepdown.report.labels import TWIN_METRICS, WINDOW_METRICS, size_words, twin_name
 from stepdown.report.paper_numbers import SOURCES, WINDOWS, Number

@@ -14,13 +14,15 @@ from typing import Any
 
 from stepdown.evaluation.compare import (
     COLUMNS,
+    against_best,
     difference,
     estimate,
     over_cohorts,
+    ranking_agreement,
     resample,
     values_of,
-    verdicts,
 )
+from stepdown.evaluation.judging import Judged
 from stepdown.report.comparison import (
     Comparison,
     Margin,
@@ -492,7 +494,8 @@ def lead_of(comparison: Comparison) -> str:
 
 def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
     """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
-    return _verdicts(comparison, [judge], baselines)
+    against = [name_of(x) for x in baselines]
+    return against_best(_named(comparison, judge), JUDGES[judge].full, name_of(OURS), against)
 
 
 def say_agreement(comparison: Comparison) -> list[str]:
@@ -500,16 +503,15 @@ def say_agreement(comparison: Comparison) -> list[str]:
     first, *truths = comparison.judges
     if first != "twin" or len(comparison.methods(LEARNED)) < 2:
         return []
-    others = [x for x in LEARNED if x != OURS]
-    return [_verdicts(comparison, [first, truth], others)[-1] for truth in truths]
+    names = [name_of(OURS), *(name_of(x) for x in LEARNED if x != OURS)]
+    return [
+        ranking_agreement({JUDGES[x].full: _named(comparison, x) for x in (first, truth)}, names)
+        for truth in truths
+    ]
 
 
-def _verdicts(comparison: Comparison, judges: Sequence[str], baselines: Sequence[str]) -> list[str]:
-    judged = {
-        JUDGES[judge].full: {name_of(x): one for x, one in comparison.before(judge).items()}
-        for judge in judges
-    }
-    return verdicts(judged, name_of(OURS), [name_of(x) for x in baselines])
+def _named(comparison: Comparison, judge: str) -> dict[str, Judged]:
+    return {name_of(x): one for x, one in comparison.before(judge).items()}
 
 
 def say_across(comparisons: Sequence[Comparison]) -> list[str]:

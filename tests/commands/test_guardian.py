@@ -8,8 +8,7 @@ import pytest
 
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
-from stepdown.evaluation.guardian_search import SearchConfig, Trial
-from stepdown.evaluation.shifts import score_shifts
+from stepdown.evaluation.guardians import SearchConfig, Trial, score_shifts
 from stepdown.guardian.fit import KIND
 from stepdown.guardian.guardians import load_guardian
 from stepdown.guardian.threshold import log_densities

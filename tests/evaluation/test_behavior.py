@@ -101,7 +101,5 @@ def test_records_that_end_by_chance_end_as_often_as_the_chances_say(decisions, b
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="at least 3 folds"):
-        BehaviorConfig(folds=2)
-    with pytest.raises(ValueError, match="ridge: expected a number above 0"):
-        BehaviorConfig(ridge=0.0)
+    with pytest.raises(ValueError, match="expected at least 1 repeat, got 0"):
+        BehaviorConfig(repeats=0)

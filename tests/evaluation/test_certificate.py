@@ -14,20 +14,18 @@ from scipy import optimize, stats
 
 from stepdown.evaluation.certificate import (
     CertificateConfig,
+    HeldOut,
     certify,
     cover,
+    fit_values,
     lower_bound,
     mean_line,
     optimality_gap,
     reaches,
-    tightest_cover,
-)
-from stepdown.evaluation.model_error import (
-    HeldOut,
-    fit_values,
     recorded_hours,
     redraw_hours,
     tell_apart,
+    tightest_cover,
     value_gaps,
     worth,
 )

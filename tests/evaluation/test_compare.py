@@ -10,6 +10,7 @@ import scipy.stats
 
 from stepdown.evaluation.compare import (
     COLUMNS,
+    against_best,
     difference,
     draw_counts,
     estimate,
@@ -18,12 +19,12 @@ from stepdown.evaluation.compare import (
     noise_drop,
     over_cohorts,
     paired_difference,
+    ranking_agreement,
     resample,
     room_share,
     spearman,
     student,
     summarize,
-    verdicts,
 )
 from stepdown.evaluation.judging import Judged
 from stepdown.problem.metrics import METRICS
@@ -248,7 +249,9 @@ def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
         "MBPO": judged(shared + 0.5),
         "MOPO": judged(shared - 0.01 * noise[0]),
     }
-    told = verdicts({"twin": twin, "patients": patients}, "CORMPO", ["MBPO", "MOPO"])
+    names, both = ["MBPO", "MOPO"], {"twin": twin, "patients": patients}
+    told = [x for judge, own in both.items() for x in against_best(own, judge, "CORMPO", names)]
+    told.append(ranking_agreement(both, ["CORMPO", *names]))
     assert len(told) == 5
     assert told[0].startswith("CORMPO against MBPO, the best of 2 baselines here")
     assert "in the twin: −0.50 reward [−0.50, −0.50]" in told[0]
@@ -266,15 +269,15 @@ def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
 def test_a_difference_that_may_be_none_is_called_so():
     shared, noise = luck(14), np.random.default_rng(4).normal(size=60)
     methods = {"ours": judged(shared + noise - noise.mean()), "one": judged(shared)}
-    (first, _) = verdicts({"twin": methods}, "ours", ["one"])
+    (first, _) = against_best(methods, "twin", "ours", ["one"])
     assert first.startswith("ours against one, in the twin: no clear difference, 0.00 reward")
-    assert verdicts({"twin": {"one": methods["one"]}}, "ours", ["one"]) == []
+    assert against_best({"one": methods["one"]}, "twin", "ours", ["one"]) == []
 
 
 def test_judges_that_agree_are_said_to():
     methods = {name: judged(luck(15) + i) for i, name in enumerate("abc")}
-    told = verdicts({"twin": methods, "patients": methods}, "c", ["a", "b"])
-    assert told[-1] == (
+    told = ranking_agreement({"twin": methods, "patients": methods}, ["c", "a", "b"])
+    assert told == (
         "Ranked by reward, the twin and the patients have a Spearman correlation of +1.00 over 3 "
         "methods; both would choose c."
     )

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from stepdown.evaluation.decisions import CONTEXT, cut_with_clock, follow_stays, make_decisions
+from stepdown.evaluation.decisions import CONTEXT, follow_stays, make_decisions
 from stepdown.evaluation.importance import make_paths
+from stepdown.problem.hours import cut_stays
 from stepdown.signals import LEVEL
 from tests.evaluation.stays import hourly_reward, hours, make_cohort
 
@@ -26,8 +27,8 @@ def test_a_decision_is_the_first_level_of_an_hour_and_held_if_no_other_follows()
 def test_windows_know_where_they_begin_also_behind_a_gap():
     gap = np.concatenate([hours(6, 6), [6, 6], np.zeros(7, int), hours(5, 5, 5)])
     cohort = make_cohort([gap, hours(7, 7)])
-    cut, first = cut_with_clock(cohort)
-    assert first.tolist() == [0, 21, 27, 0]
+    cut = cut_stays(cohort)
+    assert cut.start.tolist() == [0, 21, 27, 0]
     assert cut.patient.tolist() == [0, 0, 0, 1]
     found = make_decisions(cohort)
     assert found.follows.tolist() == [False, True, False, False]

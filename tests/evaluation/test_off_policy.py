@@ -181,7 +181,7 @@ def test_hours_after_a_death_count_with_the_least_reward():
 def test_a_model_is_asked_for_states_recorded_decisions_and_next_states(records):
     """To hold in the true world earns the same reward every hour, by hand."""
     decisions = records.decisions
-    found = imagine_values(RULES["hold"], Pump(), decisions, 3, mode=True, key=jr.key(0))
+    found = imagine_values(RULES["hold"], Pump(), decisions, 3, how="mode", key=jr.key(0))
     now = hourly_reward(np.round(decisions.state[:, -1, LEVEL]))
     chosen = hourly_reward(decisions.level)
     for hour in range(3):

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.patients.bedside import Patient, admit, play_hour
+from stepdown.patients.cohort import Patient, admit, play_hour
 from stepdown.patients.course import LOOK_LUCK, observe
 from stepdown.patients.population import World, draw_luck, preset
 from stepdown.patients.pump import load_profile

@@ -9,8 +9,7 @@ import pytest
 
 from stepdown.artifacts import ArtifactError, write_folder
 from stepdown.handover import Cohort
-from stepdown.patients.bedside import admit
-from stepdown.patients.cohort import CohortConfig, Latents, world_of
+from stepdown.patients.cohort import CohortConfig, Latents, admit, world_of
 from stepdown.records.files import (
     COHORT,
     COLUMNS,

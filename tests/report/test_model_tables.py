@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stepdown.evaluation.guardian_search import SearchConfig
-from stepdown.evaluation.guardian_search import Trial as DensityTrial
+from stepdown.evaluation.guardians import SearchConfig
+from stepdown.evaluation.guardians import Trial as DensityTrial
 from stepdown.report.grids import DASH, Cell, Grid, to_csv
 from stepdown.report.labels import TWIN_METRICS
 from stepdown.report.model_tables import (

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stepdown.evaluation.guardian_search import SearchConfig, search_guardian
-from stepdown.evaluation.shifts import (
-    ShiftConfig,
+from stepdown.evaluation.guardians import (
+    LEVEL_SHIFTS,
+    STATE_SHIFTS,
+    SearchConfig,
     auroc,
     score_shifts,
+    search_guardian,
     shift_levels,
     shift_states,
     small_change_alarms,
@@ -24,7 +26,6 @@ from stepdown.problem.scaling import fit_scaler
 from tests.guardian.decisions import Normal, normal, ward
 
 TRAIN, SELECT, TEST = ward("train"), ward("select", seed=1), ward("test", seed=2)
-SMALL = ShiftConfig(states=(1.0, 4.0), levels=(3,))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_swapped_levels_differ_and_follow_the_levels_in_use():
 
 
 def test_scores_of_a_guardian(guardian):
-    found, moved = score_shifts(guardian, TEST, SMALL, key=jr.key(0))
+    found, moved = score_shifts(guardian, TEST, key=jr.key(0))
     scores = np.asarray(normal(TRAIN).log_densities(TEST.state, TEST.level))
     np.testing.assert_allclose(moved[0].log_density, scores, rtol=1e-5)
     p = [(1 + np.sum(np.asarray(guardian.scores) <= s)) / 201 for s in moved[0].log_density]
@@ -93,7 +94,8 @@ def test_scores_of_a_guardian(guardian):
     share = np.mean(moved[0].log_density < float(guardian.threshold))
     assert found["threshold_alarms"] == share
     kinds = [(row["kind"], row["size"]) for row in found["shifts"]]
-    assert kinds == [("offset", 1), ("offset", 4), ("noise", 1), ("noise", 4), ("action", 3)]
+    sizes = {"offset": STATE_SHIFTS, "noise": STATE_SHIFTS, "action": LEVEL_SHIFTS}
+    assert kinds == [(kind, size) for kind, own in sizes.items() for size in own]
     by = dict(zip(kinds, found["shifts"], strict=True))
     assert by["offset", 4]["auroc"] > by["offset", 1]["auroc"] > 0.6
     assert by["offset", 4]["recall"] == 1.0
@@ -135,12 +137,10 @@ def test_the_search_prefers_a_guardian_that_sees_choices():
 
 def test_wrong_input_is_refused(guardian):
     with pytest.raises(ValueError, match="expected test patients, got select"):
-        score_shifts(guardian, SELECT, SMALL, key=jr.key(0))
+        score_shifts(guardian, SELECT, key=jr.key(0))
     holed = eqx.tree_at(lambda t: t.state, TEST, TEST.state.at[3, 2, 1].set(jnp.nan))
     with pytest.raises(ValueError, match="expected a finite log density for every test decision"):
-        score_shifts(guardian, holed, SMALL, key=jr.key(0))
+        score_shifts(guardian, holed, key=jr.key(0))
     narrow = eqx.tree_at(lambda t: t.state, TEST, TEST.state[..., :12])
     with pytest.raises(ValueError, match="expected states of 13 columns .* got"):
-        score_shifts(guardian, narrow, SMALL, key=jr.key(0))
-    with pytest.raises(ValueError, match="shifts of 1 to 7 levels"):
-        ShiftConfig(levels=(8,))
+        score_shifts(guardian, narrow, key=jr.key(0))
