@@ -28,7 +28,8 @@ from stepdown.artifacts import (
     to_json,
     write_folder,
 )
-from stepdown.experiment.datasets import FitEnsemble, ReadDataset, Source
+from stepdown.experiment.datasets import FitEnsemble, Source
+from stepdown.experiment.given_dataset import ReadDataset
 from stepdown.experiment.jobs import Desk, Job, alone, files_of, jobs_of, run_jobs
 from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import search_job

@@ -1,7 +1,6 @@
 """Jobs of what policies learn from: hours, recorded or an expert's, and the ensemble."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -39,20 +38,6 @@ class ImagineHours:
             for part, key in zip((hours.train, hours.select), jr.split(jr.key(KEY)), strict=True)
         ]
         return store_hours(*made)
-
-
-@dataclass(frozen=True)
-class ReadDataset:
-    """Hours of a data set of `stepdown export`, from a file or a Minari folder."""
-
-    path: Path
-    digest: str  # of its hours
-
-    def make(self, desk: Desk) -> dict[str, Content]:
-        """The hours by role."""
-        from stepdown.export.datasets import read_dataset  # needs h5py
-
-        return store_hours(*read_dataset(self.path))
 
 
 def store_hours(*parts: Transitions) -> dict[str, Content]:

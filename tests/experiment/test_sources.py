@@ -105,3 +105,11 @@ def test_a_training_rests_on_its_own_method_and_no_other():
         found = closure({type(work).__module__, work.method.learn.__module__})  # pyright: ignore[reportAttributeAccessIssue]
         assert f"stepdown.policies.{own}" in found
         assert not {f"stepdown.policies.{other}" for other in others} & found
+
+
+def test_a_new_metric_renews_what_is_judged_and_no_training():
+    plan = make_plan(PRESETS["paper"], CohortChoice())
+    trained = plan.recorded["cormpo_kde"]
+    assert "stepdown.problem.metrics" in closure([type(trained.judge.work).__module__])
+    for job in in_order([trained.train]):
+        assert "stepdown.problem.metrics" not in closure([type(job.work).__module__]), job.name
