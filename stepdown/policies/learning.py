@@ -332,6 +332,21 @@ def check_hours(hours: Transitions, *, varied: bool = True) -> None:
         )
 
 
+def check_pace(config: Any, every: str) -> None:
+    """Refuse updates that are none or no whole epochs; `every` names the updates of one epoch."""
+    epoch = getattr(config, every)
+    if min(config.updates, epoch, config.batch, *config.widths) < 1:
+        raise ValueError(
+            f"expected updates, {every}, batch and widths of at least 1, got "
+            f"{config.updates}, {epoch}, {config.batch} and {config.widths}."
+        )
+    if config.updates % epoch:
+        raise ValueError(
+            f"expected whole epochs, got {config.updates} updates in epochs of {epoch}. "
+            "Change one of them."
+        )
+
+
 def check_pair(hours: Transitions, select: Transitions) -> Scaler:
     """The scale of the train patients, if select patients can be read with it."""
     check_hours(hours)

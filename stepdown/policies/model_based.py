@@ -30,6 +30,7 @@ from stepdown.policies.learning import (
     Watch,
     check_dynamics,
     check_hours,
+    check_pace,
     fold_seeds,
     run_loop,
     split_seeds,
@@ -83,16 +84,7 @@ class ModelBasedConfig:
     rollouts: RolloutConfig = field(default_factory=RolloutConfig)
 
     def __post_init__(self):
-        if min(self.updates, self.rollout_every, self.batch, *self.widths) < 1:
-            raise ValueError(
-                "expected updates, rollout_every, batch and widths of at least 1, got "
-                f"{self.updates}, {self.rollout_every}, {self.batch} and {self.widths}."
-            )
-        if self.updates % self.rollout_every:
-            raise ValueError(
-                f"expected whole epochs, got {self.updates} updates in epochs of "
-                f"{self.rollout_every}. Change one of them."
-            )
+        check_pace(self, "rollout_every")
         if not 0 <= self.real_share <= 1:
             raise ValueError(f"real_share: expected 0 to 1, got {self.real_share:g}.")
 

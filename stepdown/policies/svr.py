@@ -28,6 +28,7 @@ from stepdown.policies.learning import (
     Shrink,
     Task,
     Watch,
+    check_pace,
     check_pair,
     fold_seeds,
     run_loop,
@@ -71,16 +72,7 @@ class SVRConfig:
     behavior: BCConfig = field(default_factory=BCConfig)
 
     def __post_init__(self):
-        if min(self.updates, self.report_every, self.batch, *self.widths) < 1:
-            raise ValueError(
-                "expected updates, report_every, batch and widths of at least 1, got "
-                f"{self.updates}, {self.report_every}, {self.batch} and {self.widths}."
-            )
-        if self.updates % self.report_every:
-            raise ValueError(
-                f"expected whole epochs, got {self.updates} updates in epochs of "
-                f"{self.report_every}. Change one of them."
-            )
+        check_pace(self, "report_every")
         if not 0 <= self.support < 1 or not self.weight >= 0 or not self.sac.discount < 1:
             raise ValueError(
                 "expected a support below 1, a weight of at least 0 and a discount below 1, got "
