@@ -19,7 +19,8 @@ from stepdown.guardian.fit import (
     read_saved,
     save_guardian,
 )
-from stepdown.guardian.guardians import DENSITIES, density_of, load_guardian
+from stepdown.guardian.guardians import DENSITIES, density_config, density_of, load_guardian
+from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED, Guardian
 from stepdown.signals import LEVELS
 from stepdown.training import FitConfig
@@ -127,3 +128,10 @@ def test_a_density_that_explains_itself_shows_the_hours_it_knows(name):
     assert int(found.row[0]) == 7
     assert float(found.distance[0]) == 0.0
     np.testing.assert_array_equal(found.level, TRAIN.level[found.row])
+
+
+def test_a_density_is_named_with_its_settings():
+    config = density_config("kde", 0.5, neighbors=7)
+    assert (config.kind, config.kept) == (DENSITIES["kde"], 0.5)
+    assert config.settings == KdeConfig(neighbors=7)
+    assert density_config("flow").settings == DENSITIES["flow"].config

@@ -31,7 +31,7 @@ from stepdown.policies.learning import (
     apply_changes,
 )
 from stepdown.policies.methods import METHODS as TABLE
-from stepdown.policies.methods import make_recipe
+from stepdown.policies.methods import make_recipe, train_policy
 from stepdown.policies.model_based import OURS
 from stepdown.policies.penalties import PENALTIES, Unpenalized, charge
 from stepdown.policies.rules import RULES
@@ -126,6 +126,22 @@ def test_log_probabilities_sum_to_one(name):
     assert scores.shape == (64, 8)
     assert np.isfinite(scores).all()
     np.testing.assert_allclose(np.exp(scores).sum(1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bc", "cormpo_kde"])
+def test_training_by_name_is_the_method_of_the_table(name):
+    """The penalty is the method's own, whatever the task says; changes are those of the recipe."""
+    sizes = dataclasses.asdict(TINY)
+    if name == "bc":
+        changes = {"widths": sizes["widths"], "fit__epochs": sizes["epochs"]}
+    else:
+        changes = {x: sizes[x] for x in ("updates", "rollout_every", "batch", "widths")}
+        changes["rollouts__starts"] = sizes["rollouts"]
+    plain = dataclasses.replace(task_of(name), penalty="none")
+    one, _ = train_policy(name, plain, key=KEYS[0], **changes)
+    jax.tree.map(np.testing.assert_array_equal, one, made(name))
+    with pytest.raises(ValueError, match="expected a method out of bc, mbpo"):
+        train_policy("cormpo", plain, key=KEYS[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
