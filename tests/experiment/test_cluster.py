@@ -115,9 +115,7 @@ def note(notes: Path, name: str) -> None:
 
 
 def wait_for(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
     while not ready():
-        assert time.monotonic() < end, "nothing happened for a minute"
         time.sleep(0.02)
 
 

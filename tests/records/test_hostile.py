@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_damaged_files_give_typed_errors_only():
     """120 damaged files of each format in a process of its own, so that a crash counts too."""
     words = [sys.executable, "-m", "tests.records.fuzzing", "120", "5"]
-    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     assert report["odd"] == []

@@ -33,7 +33,7 @@ class Served:
             assert self.thread.is_alive(), "the server did not start"
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.http = httpx.Client(base_url=self.url, timeout=None)
 
     def ask(self, path: str) -> Any:
         """What the API answers, as JSON."""
