@@ -17,6 +17,11 @@ FOLDER = Path(__file__).parent.parent
 
 def digest_of(modules: Iterable[str], folder: Path = FOLDER) -> str:
     """One digest of modules such as "stepdown.twin.fit" and of all that they import of us."""
+    return _digest(frozenset(modules), folder)
+
+
+@functools.cache  # thousands of jobs rest on a few sets of modules
+def _digest(modules: frozenset[str], folder: Path) -> str:
     told = hashlib.sha256()
     for name in sorted(closure(modules, folder)):
         for file in _files(name, folder):

@@ -81,7 +81,7 @@ def test_the_noisy_set_is_the_noiseless_one_with_noise(desk, patients, synthetic
         change = moved(before, after)
         hit = np.abs(change).max((1, 2)) > 0
         assert hit.mean() == pytest.approx(0.8, abs=0.07)  # 4 sd of 600 states
-        assert change[hit].std((0, 1)) == pytest.approx(np.full(LEVEL, 0.2), rel=0.1)
+        assert change[hit].std((0, 1)) == pytest.approx(np.full(12, 0.2), rel=0.1)
         assert np.array_equal(after.reward, before.reward)
         assert np.array_equal(after.level, before.level)
     train, select = (moved(*pair) for pair in zip(clean, noisy, strict=True))

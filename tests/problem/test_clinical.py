@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,15 +60,19 @@ def line(start, step, steps=6):
     return [start + step * k for k in range(steps)]
 
 
+SCORE = eqx.filter_jit(score_episode)
+CALM, LOW = hour(), hour(pressure=55.0)
+
+
 def score(states, levels, alive=None, config=PAPER):
     alive = jnp.ones(len(levels) - 1, bool) if alive is None else alive
-    return score_episode(Episodes(states, levels, alive), config)
+    return SCORE(Episodes(states, levels, alive), config)
 
 
 def weaning(levels, stable: list[bool]):
     """The weaning score after hours that are within the limits, or are not."""
-    hours = [hour() if calm else hour(pressure=55.0) for calm in [*stable, True]]
-    return score(jnp.stack(hours), levels)["ws_limits"]
+    calm = jnp.array([*stable, True])[:, None, None]
+    return score(jnp.where(calm, CALM[None], LOW[None]), levels)["ws_limits"]
 
 
 def levels_of(*levels):
