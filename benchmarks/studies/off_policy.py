@@ -27,14 +27,14 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded, here and in every p
 
 import jax.random as jr
 import numpy as np
-from stepdown.evaluation.known_teams import true_behavior
-from stepdown.evaluation.overlap import Limits
 
 from benchmarks.clocks import clock
 from benchmarks.cohorts import DEATH, Line, add_lines
+from benchmarks.studies.known_teams import true_behavior
 from benchmarks.tables import make_table
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
+from stepdown.evaluation.importance import Limits
 from stepdown.evaluation.off_policy import (
     Estimates,
     How,
