@@ -119,6 +119,8 @@ def _every_trial(lines: list[Line], row: str) -> str:
     rows = []
     for presets in (("guarded", "hidden"), ("guarded",), ("hidden",), ("benign",)):
         own = [np.mean(line[row], 1) for line in lines if line["preset"] in presets]
+        if not own:
+            continue
         for who, place in (("twin", 1), ("truth", 2)):
             gains = np.array([x[:, place] - x[0, place] for x in own])
             cells = [student(x) for x in gains[:, 1:].T]
@@ -133,9 +135,11 @@ def draw_weights(path: Path, picture: Path) -> None:
     weights = [x.get("penalty_weight", preset) for x in METHODS["cormpo_kde"].trials]
     order = np.argsort(weights)
     places = range(len(order))
+    names = [x for x in PRESET_NAMES if any(line["preset"] == x for line in lines)]
 
     def draw(figure: Figure) -> None:
-        for axis, name in zip(figure.subplots(1, 3, sharey=True), PRESET_NAMES, strict=True):
+        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
+        for axis, name in zip(axes.flat, names, strict=True):
             own = [np.mean(x["cormpo_kde"], 1) for x in lines if x["preset"] == name]
             shown = ((1, "twin, from select patients", TWIN), (2, "truth, fresh patients", TRUTH))
             for place, who, color in shown:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cohorts import read_lines
 from benchmarks.studies.choosing import measure
 from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE
@@ -185,7 +186,7 @@ def test_the_page_holds_the_section_and_its_pictures(pictures):
 
 
 def test_measured_regrets_are_those_of_the_kept_cohorts():
-    again = measure(ROOT / "docs/results/choosing.jsonl")
+    again = measure(read_lines(ROOT / "docs/results/choosing.jsonl"))
     kept = read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
     assert kept["cohorts"] == again["cohorts"]
