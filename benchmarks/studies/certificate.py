@@ -247,6 +247,8 @@ def main() -> None:
     parser.add_argument("--recorded", action="store_true", help="only what records hold")
     parser.add_argument("--cohorts", nargs="*", default=["guarded", "hidden"])
     args = parser.parse_args()
+    if args.what == "run" and args.jobs is None:
+        parser.error("expected --jobs FOLDER, such as runs/demo.jobs/guarded-7.")
     start = time.perf_counter()
     if args.what == "tables":
         tables(args.count)
