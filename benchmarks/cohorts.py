@@ -20,20 +20,27 @@ import numpy as np
 
 from stepdown.evaluation.choosing import EvidenceConfig
 from stepdown.experiment.patients import SLIDING
-from stepdown.experiment.presets import PRESETS, Shrink
-from stepdown.handover import Cohort, Transitions
+from stepdown.experiment.presets import PRESETS
+from stepdown.guardian.fit import DensityConfig
+from stepdown.guardian.guardians import DENSITIES
+from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Cohort, Policy, Transitions
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort
 from stepdown.patients.population import PresetName
-from stepdown.policies.ensemble import EnsembleConfig
+from stepdown.policies.ensemble import Ensemble, EnsembleConfig
+from stepdown.policies.learning import ALONE, Recipe, Shrink, Task
+from stepdown.policies.methods import METHODS
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import split_patients
+from stepdown.training import member
 from stepdown.twin.fit import TwinConfig
 
 PRESET_NAMES: tuple[PresetName, ...] = ("guarded", "hidden", "benign")
 FRESH = 70_000  # added to the seed of a cohort, for patients that nobody has seen
 DEATH = 2  # outcome of a stay
+KDE = DensityConfig(DENSITIES["kde"])
 
-Task = dict[str, Any]
+Arguments = dict[str, Any]  # of a study's work
 Line = dict[str, Any]
 
 
@@ -51,8 +58,12 @@ class Sizes:
     seeds: int = 2
     shrink: Shrink = Shrink(8000, 1000, 128, (64, 64), 1000, 10)
     ensemble: EnsembleConfig = PRESETS["demo"].ensemble
-    twin: TwinConfig = PRESETS["demo"].twin
+    twins: tuple[TwinConfig, ...] = PRESETS["demo"].twins
     evidence: EvidenceConfig = EvidenceConfig()  # noqa: RUF009 (frozen)
+
+    def twin(self, name: str) -> TwinConfig:
+        """The twin of that kind."""
+        return next(twin for twin in self.twins if twin.kind.name == name)
 
 
 POCKET = PRESETS["pocket"]
@@ -69,7 +80,7 @@ SIZES = {
         select=120,
         shrink=POCKET.shrink,
         ensemble=POCKET.ensemble,
-        twin=POCKET.twin,
+        twins=POCKET.twins,
         evidence=EvidenceConfig(starts=64),
     ),
 }
@@ -115,6 +126,30 @@ def some_hours(
     return jax.tree.map(lambda x: x[np.sort(draw)], hours)
 
 
+@dataclass(frozen=True)
+class Teachers:
+    """What candidates learn in, and what may charge them."""
+
+    ensemble: Ensemble
+    guardian: Guardian
+
+
+def learn(
+    name: str,
+    recipe: Recipe,
+    hours: Transitions,
+    select: Transitions,
+    teachers: Teachers,
+    seeds: int,
+) -> list[Policy]:
+    """The policies of a method of the table, one for each seed."""
+    method = METHODS[name]
+    task = Task(hours, select, teachers.ensemble, teachers.guardian, method.penalty)
+    keys = jr.split(jr.key(1), seeds)
+    policies, _ = method.learn(task, recipe, keys=keys, watch=ALONE)
+    return [member(policies, place) for place in range(seeds)]
+
+
 def fresh_patients(config: CohortConfig, seed: int, sizes: Sizes) -> tuple[Cohort, Latents]:
     """Patients of the same population that nobody has seen, to judge by."""
     return simulate_cohort(replace(config, patients=sizes.fresh), key=jr.key(FRESH + seed))
@@ -127,7 +162,7 @@ def read_lines(path: Path) -> list[Line]:
 
 def add_lines(
     path: Path,
-    tasks: list[Task],
+    tasks: list[Arguments],
     work: Callable[..., Line],
     *,
     same: tuple[str, ...],
@@ -148,12 +183,14 @@ def add_lines(
             print(*(line[name] for name in same), seconds, flush=True)
 
 
-def _here(tasks: list[Task], work: Callable[..., Line]) -> Iterator[Line]:
+def _here(tasks: list[Arguments], work: Callable[..., Line]) -> Iterator[Line]:
     for task in tasks:
         yield work(**task)
 
 
-def _in_processes(tasks: list[Task], work: Callable[..., Line], workers: int) -> Iterator[Line]:
+def _in_processes(
+    tasks: list[Arguments], work: Callable[..., Line], workers: int
+) -> Iterator[Line]:
     """Lines as they come."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"

@@ -53,6 +53,8 @@ def test_tests_and_benchmarks_that_documents_name_exist():
     for name in asked:
         assert (root / name.replace(".", "/")).with_suffix(".py").is_file(), name
     scripts = {
-        name for page in pages.values() for name in re.findall(r"benchmarks/[\w/]+\.py", page)
+        name
+        for page in pages.values()
+        for name in re.findall(r"(?:tests/)?benchmarks/[\w/]+\.py", page)
     }
     assert all((root / name).is_file() for name in scripts)

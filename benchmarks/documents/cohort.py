@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from stepdown.report.calibration import describe_cohort
 
 from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
@@ -35,6 +34,7 @@ from stepdown.patients.population import PRESETS, World
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.policies.rules import RULES
 from stepdown.problem.metrics import score_episodes
+from stepdown.report.cohort_report import describe_cohort
 from stepdown.signals import LEVELS, MAP, SIGNALS
 
 PAGE = DOCS / "cohort.md"
@@ -145,26 +145,22 @@ def judged(preset: str, count: int) -> tuple[str, str, list[str]]:
     deciders = {"clinicians": OwnTeam(), **rules, "look-ahead": LookAhead(world)}
     episodes = {name: play(decider, starts, world) for name, decider in deciders.items()}
     scores = {name: jax.tree.map(np.asarray, score_episodes(e)) for name, e in episodes.items()}
-    team = scores["clinicians"]
+    team = scores["clinicians"]["reward"]
     lunch = []
     for name, s in scores.items():
-        mean, low, high = paired_difference(s.reward, team.reward, starts.row)
+        mean, low, high = paired_difference(s["reward"], team, starts.row)
         died = 1 - np.asarray(episodes[name].alive[:, -1]).mean()
         gap = "" if name == "clinicians" else f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-        cells = [
-            f"{s.reward.mean():.3f}",
-            gap,
-            f"{s.acp.mean():.2f}",
-            f"{s.ws_gradient.mean():.3f}",
-        ]
-        lunch.append([name, *cells, f"{100 * s.unsafe_hours.mean():.1f} %", f"{100 * died:.2f} %"])
+        acp, weaning, unsafe = (s[x].mean() for x in ("acp", "ws_gradient", "unsafe_hours"))
+        cells = [f"{s['reward'].mean():.3f}", gap, f"{acp:.2f}", f"{weaning:.3f}"]
+        lunch.append([name, *cells, f"{100 * unsafe:.1f} %", f"{100 * died:.2f} %"])
     recovery = np.asarray(starts.patient.course.recovery)
     third = np.digitize(recovery, np.quantile(recovery, [1 / 3, 2 / 3]))
     names = [*(f"always P{level}" for level in LEVELS), "clinicians", "look-ahead"]
     tertiles = []
     for k, word in enumerate(("weakest third", "middle third", "most recovered third")):
         tertiles.append(
-            [word, *(f"{scores[name].reward[third == k].mean():.2f}" for name in names)]
+            [word, *(f"{scores[name]['reward'][third == k].mean():.2f}" for name in names)]
         )
     seen = np.asarray(cohort.seen)
     logged = np.corrcoef(cohort.level[seen], np.asarray(cohort.signals)[..., MAP][seen])[0, 1]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.servers import PORT, get, serve_app, wait, wait_for_reviews
@@ -31,6 +32,16 @@ uvicorn.run(app, port=int(sys.argv[1]), access_log=False, log_level="warning")
 PORTS = {"app": PORT, "echo": 8442}
 PIDS: dict[str, int] = {}
 JSON = "content-type: application/json\r\n"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What became of many requests."""
+
+    rate: float  # requests a second
+    times: list[float]  # milliseconds of each
+    codes: list[int]  # status of each
+    spent: float  # CPU milliseconds of the server for each
 
 
 def main() -> None:
@@ -73,7 +84,8 @@ async def measure(body: dict) -> None:
     echo = await closed("echo", health, 8, 4.0)
     say("/healthz, 8 at once", ours, "1000 req/s, p99 20 ms")
     say("echo's /healthz, 8 at once", echo)
-    print(f"| /healthz: ours / echo | x{ours[0] / echo[0]:.2f} | | | x{ours[3] / echo[3]:.2f} | |")
+    rates, spent = ours.rate / echo.rate, ours.spent / echo.spent
+    print(f"| /healthz: ours / echo | x{rates:.2f} | | | x{spent:.2f} | |")
     for hours, rate, seconds, bar in (
         (1, 5.0, 20.0, "5 req/s, p50 300 ms, p99 600 ms"),
         (6, 0.5, 30.0, "0.5 req/s, p99 3 s"),
@@ -83,20 +95,21 @@ async def measure(body: dict) -> None:
         plain = await paced("echo", request("POST", "/echo", sent), rate, seconds)
         say(f"what-if {hours} h, paced", found, bar)
         say("echo of the same body, paced", plain)
-        ratio = statistics.median(found[1]) / statistics.median(plain[1])
-        print(f"| what-if {hours} h / echo | | x{ratio:.0f} | | x{found[3] / plain[3]:.0f} | |")
+        ratio = statistics.median(found.times) / statistics.median(plain.times)
+        print(
+            f"| what-if {hours} h / echo | | x{ratio:.0f} | | x{found.spent / plain.spent:.0f} | |"
+        )
     sent = json.dumps(body).encode()
     fastest = await closed("app", request("POST", "/v1/whatif", sent), 2, 10.0)
     say("what-if 6 h, 2 at once", fastest)
-    await overload(request("POST", "/v1/whatif", sent), health, 10 * fastest[0])
+    await overload(request("POST", "/v1/whatif", sent), health, 10 * fastest.rate)
 
 
-def say(name: str, found: tuple[float, list[float], list[int], float], bar: str = "") -> None:
+def say(name: str, found: Load, bar: str = "") -> None:
     """A line of the table."""
-    rate, times, codes, spent = found
-    cuts = statistics.quantiles(times, n=100)
-    odd = {code: codes.count(code) for code in set(codes) if code != 200}
-    told = f"{rate:.1f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {spent:.2f}"
+    cuts = statistics.quantiles(found.times, n=100)
+    odd = {code: found.codes.count(code) for code in set(found.codes) if code != 200}
+    told = f"{found.rate:.1f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {found.spent:.2f}"
     print(f"| {name} | {told} | {bar} {odd or ''} |", flush=True)
 
 
@@ -107,7 +120,7 @@ async def overload(call: bytes, health: bytes, rate: float, seconds: float = 5.0
     while not asking.done():
         pulse.append((await once("app", health))[0])
         await asyncio.sleep(0.02)
-    codes = asking.result()[2]
+    codes = asking.result().codes
     started, after = time.perf_counter(), (0.0, 429)
     while after[1] != 200:
         after = await once("app", call)
@@ -179,7 +192,7 @@ async def once(server: str, call: bytes) -> tuple[float, int]:
     return found
 
 
-async def closed(server: str, call: bytes, workers: int, seconds: float):
+async def closed(server: str, call: bytes, workers: int, seconds: float) -> Load:
     """As fast as it goes: each worker asks again when it has its answer."""
     until = time.perf_counter() + seconds
     found: list[tuple[float, int]] = []
@@ -194,10 +207,10 @@ async def closed(server: str, call: bytes, workers: int, seconds: float):
     await asyncio.gather(*(work() for _ in range(workers)))
     rate = len(found) / (time.perf_counter() - started)
     spent = (cpu_ms(server) - before) / len(found)
-    return rate, *map(list, zip(*found, strict=True)), spent
+    return Load(rate, [ms for ms, _ in found], [code for _, code in found], spent)
 
 
-async def paced(server: str, call: bytes, rate: float, seconds: float):
+async def paced(server: str, call: bytes, rate: float, seconds: float) -> Load:
     """At a rate, whether or not the last answer is there."""
     tasks, before = [], cpu_ms(server)
     for _ in range(round(rate * seconds)):
@@ -205,7 +218,7 @@ async def paced(server: str, call: bytes, rate: float, seconds: float):
         await asyncio.sleep(1 / rate)
     found = await asyncio.gather(*tasks)
     spent = (cpu_ms(server) - before) / len(found)
-    return rate, *map(list, zip(*found, strict=True)), spent
+    return Load(rate, [ms for ms, _ in found], [code for _, code in found], spent)
 
 
 def audit_speed(entries: int = 1000) -> None:

@@ -13,34 +13,36 @@ import copy
 import importlib.util
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import torch
 
 from benchmarks.clocks import machine
 from stepdown.guardian.kde import KdeConfig, fit_kde
 from stepdown.guardian.threshold import make_guardian
 from stepdown.handover import Transitions
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
-from stepdown.policies.learning import CHUNK
-from stepdown.policies.model_based import (
-    OURS,
-    Setting,
-    Training,
-    advance,
-    begin,
-    epoch,
-    prepare,
-)
+from stepdown.policies.learning import CHUNK, updates_per_call
+from stepdown.policies.model_based import OURS, Setting, Training, prepare
 from stepdown.policies.penalties import DensityPenalty
 from stepdown.training import FitConfig
 
 RECORDED, INPUTS, OUTPUTS, POINTS = 13_400, 73, 72, 74
 CENTER = np.array([75, 35e3, 500, 3, 60, 15, 80, 110, 60, 30, 60, 1.5], np.float32)
 SD = np.array([10, 3e3, 50, 0.5, 5, 3, 10, 8, 5, 8, 5, 0.2], np.float32)
+
+Torch = Any  # the module, which need not be installed to read this file
+Tensors = dict[str, Any]
+
+
+def load_torch() -> Torch:
+    """What the peer is written in."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    return torch
 
 
 def random_hours(rows: int, role, seed: int) -> Transitions:
@@ -79,8 +81,8 @@ def our_parts(hours: Transitions):
 class Peer:
     """Discrete SAC, ensemble and neighbor search in the usual eager style."""
 
-    def __init__(self, device: str = "cpu", rows: int = 250_000):
-        self.device, self.rows = device, rows
+    def __init__(self, torch: Torch, device: str = "cpu", rows: int = 250_000):
+        self.torch, self.device, self.rows = torch, device, rows
         self.actor, self.critics = self.network(), [self.network(), self.network()]
         self.targets = copy.deepcopy(self.critics)
         self.log_alpha = torch.zeros(1, device=device, requires_grad=True)
@@ -103,29 +105,29 @@ class Peer:
             for a, b in zip(sizes[:-1], sizes[1:], strict=True)
         ]
 
-    def network(self) -> torch.nn.Module:
+    def network(self) -> Any:
         """A perceptron of the policies' size."""
-        layers = [torch.nn.Linear(INPUTS, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)]
-        return torch.nn.Sequential(*layers, torch.nn.ReLU(), torch.nn.Linear(256, 8)).to(
-            self.device
-        )
+        nn = self.torch.nn
+        layers = [nn.Linear(INPUTS, 256), nn.ReLU(), nn.Linear(256, 256)]
+        return nn.Sequential(*layers, nn.ReLU(), nn.Linear(256, 8)).to(self.device)
 
-    def sample(self, count: int) -> dict[str, torch.Tensor]:
+    def sample(self, count: int) -> Tensors:
         """Random rows, copied to the device."""
         index = np.random.randint(0, self.rows, count)
         return {
-            name: torch.tensor(column[index]).to(self.device)
+            name: self.torch.tensor(column[index]).to(self.device)
             for name, column in self.buffer.items()
         }
 
     def update(self) -> None:
         """One update on a batch of 13 real and 243 imagined rows; reads its losses."""
         real, imagined = self.sample(13), self.sample(243)
-        batch = {name: torch.cat([real[name], imagined[name]]) for name in real}
+        batch = {name: self.torch.cat([real[name], imagined[name]]) for name in real}
         [loss.item() for loss in self.learn(batch)]
 
-    def learn(self, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    def learn(self, batch: Tensors) -> list[Any]:
         """Critics, actor, temperature and targets, one after the other."""
+        torch = self.torch
         now, later, alpha = batch["now"], batch["later"], self.log_alpha.exp().detach()
         with torch.no_grad():
             log_policy = torch.log_softmax(self.actor(later), -1)
@@ -151,9 +153,13 @@ class Peer:
                     slow.copy_(slow * (1 - 0.005) + fast * 0.005)
         return [loss.detach() for loss in losses]
 
-    @torch.no_grad()
     def imagine(self, rows: int = 10_000) -> None:
         """One hour for all rows: every member is asked, then one is chosen for each row."""
+        with self.torch.no_grad():
+            self._imagine(rows)
+
+    def _imagine(self, rows: int) -> None:
+        torch = self.torch
         inputs = np.random.normal(size=(rows, POINTS)).astype(np.float32)
         hidden = torch.tensor(inputs).to(self.device).expand(7, rows, POINTS)
         for weight in self.members[:-1]:
@@ -167,7 +173,7 @@ class Peer:
         torch.multinomial(torch.softmax(self.actor(states), -1), 1).cpu().numpy()
 
 
-def step(loss: torch.Tensor, adam: torch.optim.Optimizer) -> None:
+def step(loss: Any, adam: Any) -> None:
     """The usual three lines."""
     adam.zero_grad()
     loss.backward()
@@ -178,7 +184,7 @@ def neighbor_search() -> Callable[[], object]:
     """The hundred nearest of 10,000 queries by FAISS' flat index, if it is installed."""
     if importlib.util.find_spec("faiss") is None:
         return lambda: None
-    import faiss
+    import faiss  # pyright: ignore[reportMissingImports]
 
     faiss.omp_set_num_threads(1)
     draw = np.random.default_rng(0)
@@ -195,12 +201,20 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
+def epoch(setting: Setting, training: Training, done: int, key) -> tuple[Training, int]:
+    """A whole epoch of ours: one call on a GPU, several on a CPU."""
+    for _ in range(setting.every // updates_per_call(setting.every)):
+        training, done = setting.advance(training, done, key=key)
+    jax.block_until_ready(training.tally)
+    return training, done
+
+
 def our_round(setting: Setting, training: Training, done: int, key) -> tuple[Training, int, dict]:
     """One epoch of ours; only its first chunk rolls out, so updates are timed on the others."""
     times = []
     for _ in range(setting.sizes.every // CHUNK):
         start = time.process_time()
-        training, done = advance(training, setting, done, key=key)
+        training, done = setting.advance(training, done, key=key)
         jax.block_until_ready(training.learner)
         times.append(time.process_time() - start)
     update = float(np.median(times[1:])) / CHUNK
@@ -215,13 +229,13 @@ def peer_round(peer: Peer, search: Callable[[], object]) -> dict[str, float]:
     return {"update": update, "rollout": rolled, "epoch": 1000 * update + rolled}
 
 
-def on_cpu(rounds: int) -> None:
+def on_cpu(torch: Torch, rounds: int) -> None:
     """Alternate an epoch of ours with one of the peer."""
     torch.set_num_threads(1)
     hours = random_hours(RECORDED, "train", 0)
     setting = prepare(hours, *our_parts(hours), OURS)
-    peer, search, key = Peer(), neighbor_search(), jr.key(1)
-    training, done, _ = epoch(begin(setting, key=key), setting, 0, key=key)  # compiles
+    peer, search, key = Peer(torch), neighbor_search(), jr.key(1)
+    training, done = epoch(setting, setting.begin(key=key), 0, key)  # compiles
     peer_round(peer, search)
     ours, theirs = [], []
     for _ in range(rounds):
@@ -234,7 +248,7 @@ def on_cpu(rounds: int) -> None:
         print(f"| {work} | {one:.4f} | {other:.4f} | {other / one:.2f} |")
 
 
-def on_gpu(seeds: list[int], epochs: int) -> None:
+def on_gpu(torch: Torch, seeds: list[int], epochs: int) -> None:
     """Wall seconds of an epoch for several seeds side by side, and PyTorch's updates."""
     hours = random_hours(RECORDED, "train", 0)
     setting = prepare(hours, *our_parts(hours), OURS)
@@ -243,11 +257,11 @@ def on_gpu(seeds: list[int], epochs: int) -> None:
     for count in seeds:
         key = jr.key(1) if count == 1 else jr.split(jr.key(1), count)
         start = time.perf_counter()
-        training, done, _ = epoch(begin(setting, key=key), setting, 0, key=key)
+        training, done = epoch(setting, setting.begin(key=key), 0, key)
         first = time.perf_counter() - start
         start = time.perf_counter()
         for _ in range(epochs):
-            training, done, _ = epoch(training, setting, done, key=key)
+            training, done = epoch(setting, training, done, key)
         jax.block_until_ready(training.pool)
         each = (time.perf_counter() - start) / epochs
         rate = count * setting.sizes.every / each
@@ -255,12 +269,12 @@ def on_gpu(seeds: list[int], epochs: int) -> None:
         if stats := jax.devices()[0].memory_stats():
             print(f"\npeak memory so far: {stats['peak_bytes_in_use'] / 2**30:.1f} GiB\n")
     if torch.cuda.is_available():
-        torch_on_gpu()
+        torch_on_gpu(torch)
 
 
-def torch_on_gpu(updates: int = 300) -> None:
+def torch_on_gpu(torch: Torch, updates: int = 300) -> None:
     """Updates per second of the peer, eager and as one captured graph."""
-    peer = Peer("cuda")
+    peer = Peer(torch, "cuda")
 
     def rate(work: Callable[[], object]) -> float:
         for _ in range(20):
@@ -305,10 +319,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5, 40])
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args()
+    torch = load_torch()
     print(f"{machine()}; torch {torch.__version__}\n")
     if options.gpu or jax.default_backend() != "cpu":
-        return on_gpu(options.seeds, options.epochs)
-    return on_cpu(options.rounds)
+        return on_gpu(torch, options.seeds, options.epochs)
+    return on_cpu(torch, options.rounds)
 
 
 if __name__ == "__main__":

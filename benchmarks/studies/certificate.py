@@ -14,8 +14,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from stepdown.experiment.kept import read_policies
 
+from benchmarks.cohorts import KDE
 from stepdown.evaluation.certificate import (
     Certificate,
     CertificateConfig,
@@ -34,17 +34,23 @@ from stepdown.evaluation.certificate import (
 from stepdown.evaluation.compare import spearman
 from stepdown.evaluation.guardians import charge_all
 from stepdown.evaluation.judging import draw_judged_starts, latents_of
-from stepdown.experiment.patients import SPLIT, read_truth
-from stepdown.experiment.presets import PRESETS, ROWS
-from stepdown.guardian.fit import DensityConfig, fit_guardian, load_guardian
+from stepdown.experiment.jobs import Desk
+from stepdown.experiment.patients import read_parts, read_truth
+from stepdown.experiment.plan import make_plan
+from stepdown.experiment.presets import PRESETS, CohortChoice, RunPreset
+from stepdown.experiment.readers import read_ensemble, read_guardian, read_policies
+from stepdown.guardian.fit import fit_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, play
+from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
+from stepdown.policies.methods import METHODS, OURS_METHOD
+from stepdown.policies.model_based import OURS
 from stepdown.policies.rules import RULES
-from stepdown.policies.saved import load_ensemble
+from stepdown.policies.saved import POLICIES
 from stepdown.problem.hours import make_transitions
-from stepdown.records.split import split_patients
+from stepdown.records.split import SPLIT, split_patients
 from stepdown.signals import LEVEL
 from stepdown.training import member
 from tests.evaluation.random_mdps import Problem, draw_policy, draw_problem
@@ -157,34 +163,33 @@ def show(rows: dict[str, Certificate]) -> None:
     )
 
 
-def run(jobs: Path, preset: str, recorded: bool) -> None:
+def run(jobs: Path, preset: RunPreset, recorded: bool) -> None:
     """All rows of a finished run on recorded hours in our setting; the first seed of each."""
-    config = PRESETS[preset]  # pyright: ignore[reportArgumentType]
-    kind = jobs.name.rpartition("-")[0]
-    recipe = CohortConfig(patients=config.patients, preset=kind, hours=config.hours)  # pyright: ignore[reportArgumentType]
-    whole = read_truth(jobs / "patients", recipe)
-    _, _, test = split_patients(whole.cohort, key=jr.key(SPLIT))
+    kind, _, seed = jobs.name.rpartition("-")
+    choice = CohortChoice(kind, int(seed))  # pyright: ignore[reportArgumentType]
+    plan, desk = make_plan(PRESETS[preset], choice), Desk(jobs.parent)
+    whole, test = read_truth(desk, plan.patients), read_parts(desk, plan.patients)[2]
+    assert whole is not None  # simulated
     if recorded:
         held_out = recorded_hours(make_transitions(test), key=jr.key(5))
     else:
-        held_out = _redrawn(test, latents_of(whole.latents, whole.cohort, test), recipe)
-    ensemble = load_ensemble(jobs / "ensemble/recorded/ensemble")[0]
-    guardian = load_guardian(jobs / "guardian/recorded/kde-ours/guardian")[0]
-    rows = {}
-    for folder in sorted((jobs / "train/recorded/ours").iterdir()):
-        if not (folder / "policies").is_dir():
+        held_out = _redrawn(test, latents_of(whole.latents, whole.cohort, test), whole.config)
+    ensemble = read_ensemble(desk, plan.ensembles["recorded"])
+    guardian = read_guardian(desk, plan.guardians["kde, ours"])
+    rows, policies = {}, {}
+    for name, row in sorted(plan.recorded.items()):
+        if not (desk.folder(row.train) / POLICIES).is_dir():
             continue
-        weight = 0.08 if ROWS[folder.name].method == "cormpo" else 0.0
-        policy = member(read_policies(folder), 0)
+        weight = OURS.penalty_weight if METHODS[name].penalty == "density" else 0.0
+        policies[name] = member(read_policies(desk, row.train), 0)
         settings = CertificateConfig(weight=weight)
-        rows[folder.name] = certify(policy, ensemble, guardian, held_out, settings, key=jr.key(5))
+        rows[name] = certify(policies[name], ensemble, guardian, held_out, settings, key=jr.key(5))
     show(rows)
     if held_out.truth is None:
         return
-    policy = member(read_policies(jobs / "train/recorded/ours/cormpo_kde"), 0)
-    played = play(Mode(policy), held_out.truth.starts, held_out.truth.world)
+    played = play(Mode(policies[OURS_METHOD]), held_out.truth.starts, held_out.truth.world)
     told = _what_tracks(played, ensemble, guardian, held_out)
-    print(f"\nRank correlation of |G| of cormpo_kde with: {told}.")
+    print(f"\nRank correlation of |G| of {OURS_METHOD} with: {told}.")
 
 
 def _what_tracks(played, ensemble, guardian, held_out: HeldOut) -> str:
@@ -206,16 +211,16 @@ def _what_tracks(played, ensemble, guardian, held_out: HeldOut) -> str:
     return ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items())
 
 
-def rules(cohorts: list[str]) -> None:
+def rules(cohorts: list[PresetName]) -> None:
     """Rules with an ensemble and a guardian of the demo's size, fitted to each kind of cohort."""
     for name in cohorts:
         start = time.perf_counter()
-        recipe = CohortConfig(preset=name)  # pyright: ignore[reportArgumentType]
+        recipe = CohortConfig(preset=name)
         cohort, latents = simulate_cohort(recipe, key=jr.split(jr.key(7), 3)[0])
         train, select, test = split_patients(cohort, key=jr.key(SPLIT))
         hours, choose = make_transitions(train), make_transitions(select)
         ensemble, _ = fit_ensemble(hours, PRESETS["demo"].ensemble, key=jr.key(0))
-        guardian, _ = fit_guardian(hours, choose, DensityConfig(), RECORDED, key=jr.key(0))
+        guardian, _ = fit_guardian(hours, choose, KDE, RECORDED, key=jr.key(0))
         held_out = _redrawn(test, latents_of(latents, cohort, test), recipe)
         found = {
             rule: certify(RULES[rule], ensemble, guardian, held_out, key=jr.key(5))
@@ -236,10 +241,12 @@ def main() -> None:
     parser.add_argument("what", choices=("tables", "printed", "run", "rules"))
     parser.add_argument("--count", type=int, default=2000, help="of random problems")
     parser.add_argument("--jobs", type=Path, help="such as runs/demo.jobs/guarded-7")
-    parser.add_argument("--preset", default="demo", help="of the run")
+    parser.add_argument("--preset", default="demo", choices=PRESETS, help="of the run")
     parser.add_argument("--recorded", action="store_true", help="only what records hold")
     parser.add_argument("--cohorts", nargs="*", default=["guarded", "hidden"])
     args = parser.parse_args()
+    if args.what == "run" and args.jobs is None:
+        parser.error("expected --jobs FOLDER, such as runs/demo.jobs/guarded-7.")
     start = time.perf_counter()
     if args.what == "tables":
         tables(args.count)

@@ -20,24 +20,26 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded, here and in every process
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
 from benchmarks.cohorts import (
     DEATH,
+    KDE,
     SIZES,
     Line,
     Patients,
     Sizes,
+    Teachers,
     add_lines,
     fresh_patients,
+    learn,
     read_lines,
     simulate,
 )
@@ -48,6 +50,7 @@ from stepdown.evaluation.choosing import (
     DEFAULT_RULE,
     TEAM,
     Evidence,
+    Models,
     Span,
     call_witnesses,
     gather_evidence,
@@ -68,20 +71,17 @@ from stepdown.evaluation.judging import (
     moments_of,
 )
 from stepdown.evaluation.second_twin import fit_second_twin
-from stepdown.experiment.presets import recipe_of
-from stepdown.guardian.fit import DensityConfig, fit_guardian
-from stepdown.guardian.threshold import RECORDED, Guardian
+from stepdown.guardian.fit import fit_guardian
+from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Dynamics, Policy
 from stepdown.patients.cohort import CohortConfig, Latents, world_of
 from stepdown.patients.population import PresetName
-from stepdown.policies.bc import BCConfig, train_bc
-from stepdown.policies.ensemble import Ensemble, fit_ensemble
-from stepdown.policies.model_based import ModelBasedConfig, train_model_based
-from stepdown.policies.penalties import DensityPenalty, SpreadPenalty, Unpenalized
+from stepdown.policies.ensemble import fit_ensemble
+from stepdown.policies.learning import apply_changes
+from stepdown.policies.methods import make_recipe
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVELS
-from stepdown.training import member
 from stepdown.twin.fit import fit_twin
 
 PRESETS = ("guarded", "benign", "hidden")
@@ -180,23 +180,19 @@ def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:
     whole, latents, (_, select, test) = patients.whole, patients.latents, patients.parts
     fresh = fresh_patients(config, seed, sizes)
     clock("simulate")
-    twin, _ = fit_twin(
-        patients.sliding, patients.select, replace(sizes.twin, model="best"), key=jr.key(0)
-    )
+    twin, _ = fit_twin(patients.sliding, patients.select, sizes.twin("best"), key=jr.key(0))
     scaler = fit_scaler(patients.sliding)
     second, _ = fit_second_twin(patients.select_sliding, scaler, key=jr.key(0))
     clock("twins")
     ensemble, _ = fit_ensemble(patients.train, sizes.ensemble, key=jr.key(0))
     clock("ensemble")
-    guardian, _ = fit_guardian(
-        patients.train, patients.select, DensityConfig("kde"), RECORDED, key=jr.key(0)
-    )
-    learned = train_candidates(patients, ensemble, guardian, sizes)
+    guardian, _ = fit_guardian(patients.train, patients.select, KDE, RECORDED, key=jr.key(0))
+    learned = train_candidates(patients, Teachers(ensemble, guardian), sizes)
     candidates = learned | {name: RULES[name] for name in NAMES}
     clock("train")
     died = np.asarray(latents_of(latents, whole, select).outcome) == DEATH
     witnesses = call_witnesses(
-        (twin, second, guardian), select, died, sizes.evidence, key=jr.key(3)
+        Models(twin, second, guardian), select, died, sizes.evidence, key=jr.key(3)
     )
     evidence = [team_evidence(witnesses)]
     evidence += [
@@ -230,7 +226,7 @@ def judge_cohort(preset: PresetName, seed: int, size: str) -> dict[str, Any]:
 
 def _accuracy(patients: Patients, twins: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """How well both twins and persistence forecast test patients."""
-    config = replace(sizes.twin, model="persistence")
+    config = sizes.twin("persistence")
     twins["persistence"] = fit_twin(patients.sliding, patients.select, config, key=jr.key(0))[0]
     scaler, names = fit_scaler(patients.sliding), ("mae_z", "mae_map", "crps_z", "coverage90")
     found = {
@@ -253,29 +249,16 @@ class _Clock:
         self.last = now
 
 
-def train_candidates(
-    patients: Patients, ensemble: Ensemble, guardian: Guardian, sizes: Sizes
-) -> dict[str, Policy]:
+def train_candidates(patients: Patients, teachers: Teachers, sizes: Sizes) -> dict[str, Policy]:
     """Every learned candidate by name, one for each seed."""
-    keys, found = jr.split(jr.key(1), sizes.seeds), {}
-    rows = [("bc", "bc", None), ("mbpo", "mbpo", None), ("mbpo shaped", "mbpo_shaped", None)]
-    rows += [("mopo", "mopo", None)]
-    rows += [(f"cormpo {weight:g}", "cormpo_kde", weight) for weight in PENALTIES]
-    for name, row, weight in rows:
-        recipe = recipe_of(row, "ours", "recorded", sizes.shrink)
-        if isinstance(recipe, BCConfig):
-            policies, _ = train_bc(patients.train, patients.select, recipe, key=keys)
-            found |= {f"{name} #{i}": member(policies, i) for i in range(sizes.seeds)}
-            continue
-        assert isinstance(recipe, ModelBasedConfig)
-        charge = jnp.asarray(recipe.penalty_weight if weight is None else weight, jnp.float32)
-        penalty = {
-            "mopo": SpreadPenalty(ensemble, charge),
-            "cormpo_kde": DensityPenalty(guardian, charge),
-        }.get(row, Unpenalized())
-        for i, key in enumerate(keys):
-            policy, _ = train_model_based(patients.train, ensemble, penalty, recipe, key=key)
-            found[f"{name} #{i}"] = policy
+    rows = [("bc", "bc", {}), ("mbpo", "mbpo", {}), ("mbpo shaped", "mbpo_shaped", {})]
+    rows += [("mopo", "mopo", {})]
+    rows += [(f"cormpo {x:g}", "cormpo_kde", {"penalty_weight": x}) for x in PENALTIES]
+    found = {}
+    for name, row, changes in rows:
+        recipe = apply_changes(make_recipe(row, shrink=sizes.shrink), changes)
+        learned = learn(row, recipe, patients.train, patients.select, teachers, sizes.seeds)
+        found |= {f"{name} #{i}": policy for i, policy in enumerate(learned)}
     return found
 
 

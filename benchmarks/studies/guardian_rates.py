@@ -24,7 +24,8 @@ from stepdown.evaluation.guardians import score_shifts
 from stepdown.guardian.density import Conditional
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.flow import FlowConfig
-from stepdown.guardian.kde import KdeConfig
+from stepdown.guardian.guardians import DENSITIES
+from stepdown.guardian.kde import PAPER, KdeConfig
 from stepdown.guardian.threshold import RECORDED, Guardian, make_guardian
 from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
@@ -34,11 +35,11 @@ from stepdown.training import FitConfig
 
 FIRST = 9001  # seeds of the cohorts, never used elsewhere
 SHARE = 0.33  # of log p(s) in a flow between joint and conditional
-DENSITIES = {
-    "kde, weight 1 (the paper's)": DensityConfig("kde", kde=KdeConfig(action_weight=1.0)),
-    "kde, weight 8": DensityConfig("kde"),
-    "conditional kde, weight 8": DensityConfig("conditional"),
-    "kde, weight 4, share 0.5": DensityConfig("kde", 0.5, kde=KdeConfig(action_weight=4.0)),
+KERNELS = {
+    "kde, weight 1 (the paper's)": DensityConfig(DENSITIES["kde"], settings=PAPER),
+    "kde, weight 8": DensityConfig(DENSITIES["kde"]),
+    "conditional kde, weight 8": DensityConfig(DENSITIES["conditional"]),
+    "kde, weight 4, share 0.5": DensityConfig(DENSITIES["kde"], 0.5, KdeConfig(action_weight=4.0)),
 }
 BIG = FlowConfig(layers=10, width=256, fit=FitConfig(epochs=60, batch=2048, patience=6, decay=True))
 
@@ -82,9 +83,10 @@ def _score_cohort(
     def score(guardian: Guardian) -> dict[str, Any]:
         return score_shifts(guardian, test, key=k_shift)[0]
 
-    for name, config in DENSITIES.items():
+    for name, config in KERNELS.items():
         yield name, score(fit_guardian(train, select, config, RECORDED, key=k_fit)[0])
-    joint, _ = fit_guardian(train, select, DensityConfig("flow"), RECORDED, key=k_fit)
+    flow = DensityConfig(DENSITIES["flow"])
+    joint, _ = fit_guardian(train, select, flow, RECORDED, key=k_fit)
     yield "flow", score(joint)
     yield f"flow, share {SHARE}", score(_between(joint, select))
     if ceiling is not None:
@@ -100,7 +102,7 @@ def _between(joint: Guardian, select: Transitions) -> Guardian:
 def _fit_ceiling(patients: int, seed: int) -> Guardian:
     start = time.perf_counter()
     train, select, _ = _parts(seed, patients)
-    config = DensityConfig("flow", flow=BIG)
+    config = DensityConfig(DENSITIES["flow"], settings=BIG)
     guardian, info = fit_guardian(train, select, config, RECORDED, key=jr.key(seed))
     held = np.asarray(info["held_out"])[:, 0]
     print(

@@ -42,7 +42,7 @@ def hourly_means(cohort: Cohort) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     hours = cohort.level.shape[1] // 6
     cut = [np.asarray(x)[:, : 6 * hours] for x in (cohort.signals, cohort.level, cohort.seen)]
     signals, level, seen = (x.reshape(len(x), hours, 6, *x.shape[2:]) for x in cut)
-    means = np.where(seen.all(2)[..., None], signals.mean(2), np.nan)
+    means = np.where(np.expand_dims(seen.all(2), -1), signals.mean(2), np.nan)
     return means, level.mean(2), level.min(2) == level.max(2)
 
 

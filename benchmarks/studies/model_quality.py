@@ -9,24 +9,28 @@ file says. CPU only; set JAX_COMPILATION_CACHE_DIR, for all cohorts share compil
 """
 
 import argparse
+import functools
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
 from benchmarks.cohorts import (
+    KDE,
     PRESET_NAMES,
+    SIZES,
     Line,
     Patients,
-    Sizes,
+    Teachers,
     add_lines,
     fresh_patients,
+    learn,
     read_lines,
     simulate,
     some_hours,
@@ -40,15 +44,14 @@ from stepdown.evaluation.judging import (
     judge_team,
     moments_of,
 )
-from stepdown.experiment.presets import PRESETS, recipe_of
-from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.experiment.presets import PRESETS
+from stepdown.guardian.fit import fit_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Transitions
 from stepdown.patients.cohort import CohortConfig, world_of
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
-from stepdown.policies.model_based import ModelBasedConfig, train_model_based
-from stepdown.policies.penalties import DensityPenalty, Unpenalized
+from stepdown.policies.methods import make_recipe
 from stepdown.policies.rules import RULES
 from stepdown.signals import LEVELS
 
@@ -69,10 +72,10 @@ def hours_of(patients: Patients, share: float, count: int) -> Transitions:
     return some_hours(patients.train, round(share * count), among=chosen)
 
 
-def judge_cohort(preset: PresetName, seed: int) -> Line:
+def judge_cohort(preset: PresetName, seed: int, size: str) -> Line:
     """One line of the file."""
-    sizes, begin = Sizes(), time.time()
-    config = CohortConfig(patients=sizes.patients, preset=preset)
+    sizes, begin = SIZES[size], time.time()
+    config = CohortConfig(patients=sizes.patients, preset=preset, hours=sizes.hours)
     patients, world = simulate(config, seed, sizes), world_of(config)
     fresh = fresh_patients(config, seed, sizes)
     starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
@@ -87,20 +90,14 @@ def judge_cohort(preset: PresetName, seed: int) -> Line:
     for kind, (ensemble_config, share) in KINDS.items():
         hours = hours_of(patients, share, sizes.train)
         ensemble, _ = fit_ensemble(hours, ensemble_config, key=jr.key(0))
-        guardian, _ = fit_guardian(
-            hours, patients.select, DensityConfig("kde"), RECORDED, key=jr.key(0)
-        )
+        guardian, _ = fit_guardian(hours, patients.select, KDE, RECORDED, key=jr.key(0))
+        teachers = Teachers(ensemble, guardian)
         one: dict[str, Any] = {
             "levels": [_plain(judge_in_twin(RULES[x], ensemble, moments))[0] for x in levels]
         }
         for name, row in ROWS.items():
-            recipe = recipe_of(row, "ours", "recorded", sizes.shrink)
-            assert isinstance(recipe, ModelBasedConfig)
-            weight = jnp.asarray(recipe.penalty_weight, jnp.float32)
-            penalty = DensityPenalty(guardian, weight) if name == "CORMPO" else Unpenalized()
-            one[name] = []
-            for key in jr.split(jr.key(1), sizes.seeds):
-                policy, _ = train_model_based(hours, ensemble, penalty, recipe, key=key)
+            recipe, one[name] = make_recipe(row, shrink=sizes.shrink), []
+            for policy in learn(row, recipe, hours, patients.select, teachers, sizes.seeds):
                 truth = _plain(judge_in_patients(policy, starts, world))
                 inside = _plain(judge_in_twin(policy, ensemble, moments))
                 one[name].append([*truth, *inside])
@@ -139,13 +136,13 @@ def _team(lines: list[Line]) -> np.ndarray:
     return np.array([[line["team"][i] for i in (0, 1, 0)] for line in lines])
 
 
-def _cells(values: np.ndarray, lines: list[Line], presets: list[PresetName]) -> list[str]:
+def _cells(values: np.ndarray, lines: list[Line], presets: Sequence[str]) -> list[str]:
     kinds = np.array([line["preset"] for line in lines])
     each = [f"{values[kinds == x, 0].mean():+.2f}" for x in presets]
     return [student(values[:, 2]), student(values[:, 0]), *each, student(100 * values[:, 1], 1)]
 
 
-def _curves(lines: list[Line], presets: list[PresetName]) -> str:
+def _curves(lines: list[Line], presets: Sequence[str]) -> str:
     """What one level for all is worth, in truth and by each ensemble."""
     rows = []
     for preset in presets:
@@ -161,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cohorts", type=int, default=3)
     parser.add_argument("--first", type=int, default=7)
+    parser.add_argument("--size", default="demo", choices=SIZES)
     parser.add_argument("--json", type=Path, default=Path("model_quality.jsonl"))
     parser.add_argument("--tables", type=Path)
     args = parser.parse_args()
@@ -169,7 +167,8 @@ def main() -> None:
         return
     seeds = range(args.first, args.first + args.cohorts)
     tasks = [{"preset": preset, "seed": seed} for seed in seeds for preset in PRESET_NAMES]
-    add_lines(args.json, tasks, judge_cohort, same=("preset", "seed"))
+    work = functools.partial(judge_cohort, size=args.size)
+    add_lines(args.json, tasks, work, same=("preset", "seed"))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.clocks import clock
 from benchmarks.cohorts import DEATH, Line, add_lines
-from benchmarks.known_teams import true_behavior
+from benchmarks.studies.known_teams import true_behavior
 from benchmarks.tables import make_table
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.decisions import make_decisions

@@ -13,38 +13,39 @@ import functools
 import itertools
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is loaded
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from matplotlib.figure import Figure
-from stepdown.evaluation.policy_search import TRIALS, apply_changes, make_rule
 
 from benchmarks.cohorts import (
+    KDE,
     PRESET_NAMES,
     SIZES,
     Line,
+    Teachers,
     add_lines,
     fresh_patients,
+    learn,
     read_lines,
     simulate,
 )
 from benchmarks.tables import make_table, student
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
-from stepdown.experiment.presets import ROWS, recipe_of
-from stepdown.guardian.fit import DensityConfig, fit_guardian
+from stepdown.guardian.fit import fit_guardian
 from stepdown.guardian.threshold import RECORDED
 from stepdown.patients.cohort import CohortConfig, world_of
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
-from stepdown.policies.model_based import ModelBasedConfig, train_model_based
-from stepdown.policies.penalties import DensityPenalty, Unpenalized
+from stepdown.policies.learning import apply_changes
+from stepdown.policies.methods import METHODS, make_recipe
+from stepdown.policies.model_based import OURS
+from stepdown.policies.search import make_rule
 from stepdown.report.figures import GRID, INK, to_png
 from stepdown.report.labels import TRUTH, TWIN
 from stepdown.twin.fit import fit_twin
@@ -60,13 +61,10 @@ def judge_cohort(preset: PresetName, seed: int, size: str) -> Line:
     patients, world = simulate(config, seed, sizes), world_of(config)
     fresh = fresh_patients(config, seed, sizes)
     starts = draw_judged_starts(*fresh, sizes.episodes, key=jr.key(1))
-    twin, _ = fit_twin(
-        patients.sliding, patients.select, replace(sizes.twin, model="best"), key=jr.key(0)
-    )
+    twin, _ = fit_twin(patients.sliding, patients.select, sizes.twin("best"), key=jr.key(0))
     ensemble, _ = fit_ensemble(patients.train, sizes.ensemble, key=jr.key(0))
-    guardian, _ = fit_guardian(
-        patients.train, patients.select, DensityConfig("kde"), RECORDED, key=jr.key(0)
-    )
+    guardian, _ = fit_guardian(patients.train, patients.select, KDE, RECORDED, key=jr.key(0))
+    teachers = Teachers(ensemble, guardian)
     rules = [make_rule(twin, patients.select, number, key=jr.key(3)) for number in STARTS]
     found: dict[str, Any] = {
         "preset": preset,
@@ -75,14 +73,9 @@ def judge_cohort(preset: PresetName, seed: int, size: str) -> Line:
     }
     for row in SEARCHED:
         found[row] = []
-        for changes in TRIALS[ROWS[row].method]:
-            recipe = apply_changes(recipe_of(row, "ours", "recorded", sizes.shrink), changes)
-            assert isinstance(recipe, ModelBasedConfig)
-            weight = jnp.asarray(recipe.penalty_weight, jnp.float32)
-            penalty = DensityPenalty(guardian, weight) if ROWS[row].density else Unpenalized()
-            trial = []
-            for key in jr.split(jr.key(1), SEEDS):
-                policy, _ = train_model_based(patients.train, ensemble, penalty, recipe, key=key)
+        for changes in METHODS[row].trials:
+            recipe, trial = apply_changes(make_recipe(row, shrink=sizes.shrink), changes), []
+            for policy in learn(row, recipe, patients.train, patients.select, teachers, SEEDS):
                 truth = _reward(judge_in_patients(policy, starts, world))
                 trial.append([*(rule(policy) for rule in rules), truth])
             found[row].append(trial)
@@ -121,11 +114,13 @@ def _every_trial(lines: list[Line], row: str) -> str:
     """Every trial minus the preset, by many starts in the twin and in truth, all seeds."""
     trials = [
         ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items())
-        for changes in TRIALS[ROWS[row].method]
+        for changes in METHODS[row].trials
     ]
     rows = []
     for presets in (("guarded", "hidden"), ("guarded",), ("hidden",), ("benign",)):
         own = [np.mean(line[row], 1) for line in lines if line["preset"] in presets]
+        if not own:
+            continue
         for who, place in (("twin", 1), ("truth", 2)):
             gains = np.array([x[:, place] - x[0, place] for x in own])
             cells = [student(x) for x in gains[:, 1:].T]
@@ -136,26 +131,27 @@ def _every_trial(lines: list[Line], row: str) -> str:
 def draw_weights(path: Path, picture: Path) -> None:
     """What a weaker or stronger guardian is worth, by the twin and in truth."""
     lines = read_lines(path)
-    recipe = recipe_of("cormpo_kde", "ours", "recorded", None)
-    assert isinstance(recipe, ModelBasedConfig)
-    weights = [x.get("penalty_weight", recipe.penalty_weight) for x in TRIALS["cormpo"]]
+    preset = OURS.penalty_weight
+    weights = [x.get("penalty_weight", preset) for x in METHODS["cormpo_kde"].trials]
     order = np.argsort(weights)
+    places = range(len(order))
+    names = [x for x in PRESET_NAMES if any(line["preset"] == x for line in lines)]
 
     def draw(figure: Figure) -> None:
-        for axis, name in zip(figure.subplots(1, 3, sharey=True), PRESET_NAMES, strict=True):
+        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
+        for axis, name in zip(axes.flat, names, strict=True):
             own = [np.mean(x["cormpo_kde"], 1) for x in lines if x["preset"] == name]
             shown = ((1, "twin, from select patients", TWIN), (2, "truth, fresh patients", TRUTH))
             for place, who, color in shown:
                 gains = np.array([(x[:, place] - x[0, place])[order] for x in own])
-                x = range(len(order))
-                axis.plot(x, gains.T, color=color, lw=0.8, alpha=0.45)
-                axis.plot(x, gains.mean(0), color=color, lw=2.5, marker="o", label=who)
-            axis.set_xticks(x, [f"{weights[i]:g}" for i in order])
+                axis.plot(places, gains.T, color=color, lw=0.8, alpha=0.45)
+                axis.plot(places, gains.mean(0), color=color, lw=2.5, marker="o", label=who)
+            axis.set_xticks(places, [f"{weights[i]:g}" for i in order])
             axis.axhline(0, color=INK, lw=1)
             axis.set_title(f"{name}, {len(own)} cohorts")
             axis.set_xlabel("λ, weight of the guardian")
             axis.grid(axis="y", **GRID)
-        figure.axes[0].set_ylabel(f"Reward of 6 hours minus that at λ = {recipe.penalty_weight:g}")
+        figure.axes[0].set_ylabel(f"Reward of 6 hours minus that at λ = {preset:g}")
         known = figure.axes[0].get_legend_handles_labels()
         figure.legend(*known, loc="outside lower center", ncols=2, frameon=False)
 

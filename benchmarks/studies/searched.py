@@ -12,16 +12,16 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepdown.experiment.learning import read_judged
-
 from benchmarks.tables import make_table
 from stepdown.evaluation.compare import values_of
-from stepdown.experiment.jobs import Desk
+from stepdown.experiment.jobs import INFO, Desk, jobs_of
+from stepdown.experiment.judging import read_judged
 from stepdown.experiment.plan import Plan, make_plan
-from stepdown.experiment.presets import OURS_ROW, ROWS, sizes_of
+from stepdown.experiment.presets import sizes_of
+from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import JUDGES, name_of
 
-SEARCHED = tuple(name for name, row in ROWS.items() if not row.in_twin)
+SEARCHED = tuple(name for name, method in METHODS.items() if method.dynamics != "twin")
 METRICS = ("reward", "unsafe_hours", "acp", "ws_gradient")
 COLUMNS = ("cohort", "method", "chosen", "promised", "judge", "metric", "plain", "searched")
 Found = dict[tuple[str, str, str, str], tuple[float, float]]  # cohort, method, judge, metric
@@ -44,7 +44,7 @@ def main() -> None:
 
 def write(path: Path, plain: Path, searched: Path) -> None:
     """Every method of every cohort whose searches are finished, before every judge."""
-    desks = [Desk(x.with_name(f"{x.name}.jobs")) for x in (plain, searched)]
+    desks = [Desk(jobs_of(out)) for out in (plain, searched)]
     sizes = sizes_of("full")
     rows = [row for x in sizes.cohorts for row in _rows(make_plan(sizes, x), *desks)]
     if not rows:
@@ -54,8 +54,8 @@ def write(path: Path, plain: Path, searched: Path) -> None:
 
 
 def _rows(plan: Plan, plain: Desk, searched: Desk) -> Iterator[tuple[str | float, ...]]:
-    rows = {name: plan.compared["recorded", "ours"][name] for name in SEARCHED}
-    if not all((desk.folder(x.judge) / "info.json").is_file()
+    rows = {name: plan.recorded[name] for name in SEARCHED}
+    if not all((desk.folder(x.judge) / INFO).is_file()
                for x in rows.values() for desk in (plain, searched)):  # fmt: skip
         return
     for name, row in rows.items():
@@ -92,10 +92,10 @@ def make_tables(path: Path) -> str:
             cells = []
             for metric, scale, digits in (("reward", 1.0, 2), ("unsafe_hours", 100.0, 1)):
                 own = [found[x, method, judge, metric] for x in cohorts]
-                ours = [found[x, OURS_ROW, judge, metric] for x in cohorts]
+                ours = [found[x, OURS_METHOD, judge, metric] for x in cohorts]
                 cells.append(_mean([scale * (b - a) for a, b in own], digits))
                 apart = [scale * (y[1] - x[1]) for x, y in zip(own, ours, strict=True)]
-                cells.append("" if method == OURS_ROW else _mean(apart, digits))
+                cells.append("" if method == OURS_METHOD else _mean(apart, digits))
             told = _mean([promised[x, method] for x in cohorts], 2)
             rows.append([name_of(method), told, cells[0], cells[2], cells[1], cells[3]])
         heads = ["search promised", "search gained: reward", "unsafe hours, points"]

@@ -24,10 +24,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from level_effects import forecast_effects, slopes, true_effects
 
 from benchmarks.clocks import timed
 from benchmarks.studies.guardian_rates import rates_table, shifts_table
+from benchmarks.studies.level_effects import forecast_effects, slopes, true_effects
 from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
 from stepdown.evaluation.compare import paired_difference
@@ -42,12 +42,15 @@ from stepdown.evaluation.forecast import (
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import draw_starts
+from stepdown.patients.population import PresetName
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.problem.scaling import fit_scaler
 from stepdown.records.split import split_patients
 from stepdown.signals import LEVELS
-from stepdown.twin.fit import SMALL_TWIN, Twin, TwinConfig, fit_twin, fit_twins
+from stepdown.twin.calibrated import CalibratedConfig
+from stepdown.twin.fit import Twin, TwinConfig, fit_twin, fit_twins
 from stepdown.twin.rollout import follow_plans
+from stepdown.twin.twins import twin_config
 
 MODELS = ("best", "persistence", "np", "mlp", "clmu", "ssm", "tdt", "rotary")
 SHOWN = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "trend", "crps", "crps_z")
@@ -56,6 +59,7 @@ COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "mae_z_changing", "crps",
 SLIDING = HoursConfig(stride=30.0)
 GROWN = ("best", "persistence", "tdt")  # whose errors are followed over six hours
 FRESH_SEED = 90_001
+PRESETS: tuple[PresetName, ...] = ("guarded", "benign", "hidden")
 COLUMNS = ("mae", "mae_z", "mae_map", "mae_static", "mae_changing", "crps", "crps_z", "coverage90")
 DIFFERENCES = ("mae", "mae_z", "mae_map", "mae_changing", "crps", "crps_z")
 
@@ -96,7 +100,7 @@ def main() -> None:
         asked.out.write_text(json.dumps({**found, "about": about}, indent=1), encoding="utf-8")
 
 
-def cohort_of(preset: str, seed: int, patients: int, minutes=10.0, hours=None):
+def cohort_of(preset: PresetName, seed: int, patients: int, minutes=10.0, hours=None):
     """A cohort as `stepdown simulate` makes it; simulated on the CPU, where small steps are."""
     recipe = CohortConfig(patients=patients, preset=preset, minutes=minutes, hours=hours)
     with jax.default_device(jax.devices("cpu")[0]):
@@ -109,9 +113,9 @@ def parts_of(cohort: Cohort):
     return make_transitions(train, SLIDING), make_transitions(select), make_transitions(test)
 
 
-def config_of(model, small: bool) -> TwinConfig:
+def config_of(model: str, small: bool) -> TwinConfig:
     """The settings of a model at the size of the paper, or small."""
-    return replace(SMALL_TWIN if small else TwinConfig(), model=model)
+    return twin_config(model, "small" if small else "paper")
 
 
 def table(config: TwinBenchmark) -> Iterator[dict]:
@@ -177,8 +181,8 @@ def fresh(config: TwinBenchmark) -> Iterator[dict]:
 
 def levels(config: TwinBenchmark) -> Iterator[dict]:
     """What each level does, twin beside simulator, from the same moments of the test patients."""
-    found = {}
-    for preset in ("guarded", "benign", "hidden"):
+    found: dict[str, Any] = {}
+    for preset in PRESETS:
         recipe, cohort, latents = cohort_of(preset, 7, config.patients)
         train, select, _ = parts_of(cohort)
         with jax.default_device(jax.devices("cpu")[0]):
@@ -219,7 +223,8 @@ def speed(config: TwinBenchmark) -> Iterator[dict]:
         start = time.perf_counter()
         twin, info = fit_twin(train, select, chosen, key=jr.key(100))
         seconds, epochs = time.perf_counter() - start, len(info["held_out"])
-        members = chosen.calibrated.members if model == "best" else 1
+        own = chosen.sizes
+        members = own.members if isinstance(own, CalibratedConfig) else 1
         found[model] = {
             "fit_seconds": seconds,
             "fit_windows_per_second": epochs * len(train.level) * members / seconds,

@@ -58,7 +58,7 @@ PAGES = ("/", "/docs", "/v1/patients", "/healthz", "/nothing", "/p/x/whatif")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BODIES)
 def test_hostile_bodies_are_refused_before_any_work(client, path, name):
-    """S5; how long that takes is measured by benchmarks/app.py."""
+    """S5; how long that takes is measured by benchmarks/speed/app.py."""
     before = client.service.audit.newest(1)
     found = client.raw(path, BODIES[name])
     assert 400 <= found.status_code < 500, found.text

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from benchmarks.known_teams import level_chances, true_behavior
+from benchmarks.studies.known_teams import level_chances, true_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide, look, rescue_chance
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of

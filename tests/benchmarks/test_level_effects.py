@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from benchmarks.level_effects import forecast_effects, slopes, true_effects
+from benchmarks.studies.level_effects import forecast_effects, slopes, true_effects
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import draw_starts
 from stepdown.signals import FLOW, LEVEL, LEVELS, MAP

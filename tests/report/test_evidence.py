@@ -2,16 +2,16 @@
 
 import csv
 import io
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from benchmarks.cohorts import read_lines
+from benchmarks.studies.choosing import measure
 from stepdown.artifacts import provenance
-from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE, TEAM, Evidence, Span, regret
+from stepdown.evaluation.choosing import CHOICE_RULES, DEFAULT_RULE, Evidence, Span
 from stepdown.report.evidence import (
     PLAIN,
     agreement,
@@ -193,22 +193,13 @@ def test_the_page_holds_the_section_and_its_pictures(pictures):
 
 
 def test_measured_regrets_are_those_of_the_kept_cohorts():
-    lines = (ROOT / "docs/results/choosing.jsonl").read_text().splitlines()
-    cohorts, kept = [json.loads(line) for line in lines], read_measured()
+    again = measure(read_lines(ROOT / "docs/results/choosing.jsonl"))
+    kept = read_measured()
     assert set(kept["rules"]) == set(CHOICE_RULES)
-    assert kept["cohorts"] == len(cohorts)
+    assert kept["cohorts"] == again["cohorts"]
     assert "--tables docs/results/choosing.jsonl" in kept["about"]["command"]  # for anybody
-    drawn = np.random.default_rng(0).integers(len(cohorts), size=(2000, len(cohorts)))
-    for name, rule in CHOICE_RULES.items():
-        lost, ahead = [], 0
-        for cohort in cohorts:
-            truth = {x: one["reward"] for x, one in cohort["truth"]["fresh"].items()}
-            chosen = rule([read_evidence(one) for one in cohort["evidence"]])
-            lost.append(regret(truth, chosen))
-            ahead += truth[chosen] > truth[TEAM]
-        low, high = np.quantile(np.sort(lost)[drawn].mean(1), [0.025, 0.975])
-        found = {"mean": np.mean(lost), "low": low, "high": high, "ahead": ahead}
-        assert kept["rules"][name] == pytest.approx(found)
+    for rule, found in again["rules"].items():
+        assert kept["rules"][rule] == pytest.approx(found)
 
 
 def read_evidence(kept: dict[str, Any]) -> Evidence:
