@@ -1,4 +1,8 @@
-"""Every type that crosses a folder border, with shapes. Physical units throughout."""
+"""The types that folders hand to one another, with shapes. Physical units throughout.
+
+What is made of one folder's own parts stays there: a simulated patient and the starts that hold
+one, a fitted twin, a guardian.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,9 +11,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from stepdown.signals import NAMES
+from stepdown.signals import HIGHEST, LOWEST, NAMES
 
 Role = Literal["all", "train", "select", "test"]
 DataName = Literal["recorded", "noiseless", "noisy"]  # what policies learn from
@@ -77,6 +81,28 @@ class Episodes(eqx.Module):
 
 # How episodes went, by metric of problem/metrics.py.
 Scores = Mapping[str, Array | np.ndarray]
+
+
+class Judged(eqx.Module):
+    """One method's episodes; rules, clinicians and the look-ahead have one seed."""
+
+    scores: Scores  # leaves (seeds, episodes), on the host
+    level: Int[np.ndarray, "seeds episodes times"]  # level[..., 0] was in force before
+    row: Int[np.ndarray, " episodes"]  # patient: the unit of any bootstrap
+
+    @property
+    def level_shares(self) -> Float[np.ndarray, " 8"]:
+        """Share of the decisions for each level P2..P9."""
+        chosen = self.level[..., 1:].ravel().astype(int)
+        return np.bincount(chosen - LOWEST, minlength=HIGHEST - LOWEST + 1) / len(chosen)
+
+
+class Moments(eqx.Module):
+    """Recorded hours from which episodes in a twin begin, each with its own luck."""
+
+    state: Float[Array, "n steps columns"]
+    row: Int[Array, " n"]  # patient
+    key: Key[Array, " n"]
 
 
 @runtime_checkable

@@ -61,8 +61,6 @@ from stepdown.evaluation.choosing import (
 from stepdown.evaluation.compare import estimate, resample, spearman, values_of
 from stepdown.evaluation.forecast import score_forecasts, summarize
 from stepdown.evaluation.judging import (
-    Judged,
-    Moments,
     draw_judged_starts,
     judge_in_patients,
     judge_in_twin,
@@ -73,7 +71,7 @@ from stepdown.evaluation.judging import (
 from stepdown.evaluation.second_twin import fit_second_twin
 from stepdown.guardian.fit import fit_guardian
 from stepdown.guardian.threshold import RECORDED
-from stepdown.handover import Cohort, Dynamics, Policy
+from stepdown.handover import Cohort, Dynamics, Judged, Moments, Policy
 from stepdown.patients.cohort import CohortConfig, Latents, world_of
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble

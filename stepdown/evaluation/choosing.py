@@ -34,7 +34,7 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.guardians import charge_all
-from stepdown.evaluation.judging import Judged, Moments, draw_moments, judge_in_twin, judge_plans
+from stepdown.evaluation.judging import draw_moments, judge_in_twin, judge_plans
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
@@ -44,7 +44,7 @@ from stepdown.evaluation.off_policy import (
     prepare_records,
 )
 from stepdown.guardian.threshold import Guardian, split_penalty
-from stepdown.handover import Cohort, Dynamics, Policy, require_role
+from stepdown.handover import Cohort, Dynamics, Judged, Moments, Policy, require_role
 from stepdown.policies.rules import Chance
 from stepdown.problem.hours import make_transitions
 from stepdown.signals import HORIZON

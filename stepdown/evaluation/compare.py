@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from stepdown.evaluation.judging import Judged
+from stepdown.handover import Judged
 from stepdown.patients.population import host_generator
 from stepdown.problem.metrics import METRICS
 

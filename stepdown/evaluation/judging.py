@@ -23,9 +23,10 @@ from stepdown.handover import (
     Cohort,
     Dynamics,
     Episodes,
+    Judged,
+    Moments,
     Policy,
     Role,
-    Scores,
     Transitions,
     require_role,
 )
@@ -42,28 +43,6 @@ from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
 
 LOOK_AHEAD, REACH = 2, 2  # hours of the look-ahead, and levels up or down that it tries
 SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
-
-
-class Judged(eqx.Module):
-    """One method's episodes; rules, clinicians and the look-ahead have one seed."""
-
-    scores: Scores  # leaves (seeds, episodes), on the host
-    level: Int[np.ndarray, "seeds episodes times"]  # level[..., 0] was in force before
-    row: Int[np.ndarray, " episodes"]  # patient: the unit of any bootstrap
-
-    @property
-    def level_shares(self) -> Float[np.ndarray, " 8"]:
-        """Share of the decisions for each level P2..P9."""
-        chosen = self.level[..., 1:].ravel().astype(int)
-        return np.bincount(chosen - LOWEST, minlength=HIGHEST - LOWEST + 1) / len(chosen)
-
-
-class Moments(eqx.Module):
-    """Recorded hours from which episodes in a twin begin, each with its own luck."""
-
-    state: Float[Array, "n steps columns"]
-    row: Int[Array, " n"]  # patient
-    key: Key[Array, " n"]
 
 
 def latents_of(latents: Latents, whole: Cohort, part: Cohort) -> Latents:

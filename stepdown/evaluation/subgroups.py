@@ -22,7 +22,7 @@ from stepdown.evaluation.compare import (
     values_of,
     with_differences,
 )
-from stepdown.evaluation.judging import Judged
+from stepdown.handover import Judged
 from stepdown.patients.episodes import Starts
 from stepdown.signals import LEVEL, MAP, PULSATILITY
 

@@ -42,7 +42,6 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.decisions import Decisions, make_decisions
 from stepdown.evaluation.judging import (
-    Judged,
     draw_judged_starts,
     judge_in_patients,
     judge_in_twin,
@@ -67,7 +66,7 @@ from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import TEAM, Bench, Trained, read_judged, read_ruled
 from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
 from stepdown.experiment.readers import read_ensemble, read_guardian, read_policies, read_twin
-from stepdown.handover import Cohort, Policy, Role
+from stepdown.handover import Cohort, Judged, Policy, Role
 from stepdown.patients.cohort import CohortConfig
 from stepdown.policies.rules import RULES
 from stepdown.signals import HORIZON

@@ -11,12 +11,12 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.judging import Moments, find_runs, judge_in_twin
+from stepdown.evaluation.judging import find_runs, judge_in_twin
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import Bench, Trained, read_judged
 from stepdown.experiment.patients import read_hours
 from stepdown.experiment.readers import read_ensemble, read_policies, read_twin
-from stepdown.handover import Episodes, Policy, Transitions
+from stepdown.handover import Episodes, Moments, Policy, Transitions
 from stepdown.patients.episodes import Mode
 from stepdown.policies.rules import RULES
 from stepdown.problem.clinical import normalized_reward

@@ -9,8 +9,6 @@ import numpy as np
 
 from stepdown.artifacts import Content
 from stepdown.evaluation.judging import (
-    Judged,
-    Moments,
     arrays_to_judged,
     draw_judged_starts,
     draw_moments,
@@ -26,7 +24,7 @@ from stepdown.evaluation.judging import (
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
 from stepdown.experiment.readers import read_policies, read_twin
-from stepdown.handover import Policy
+from stepdown.handover import Judged, Moments, Policy
 from stepdown.patients.cohort import simulate_cohort
 from stepdown.patients.episodes import Starts
 from stepdown.patients.population import World

@@ -11,7 +11,6 @@ import numpy as np
 
 from stepdown.artifacts import Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
-from stepdown.evaluation.judging import Judged
 from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, read_judged
@@ -23,7 +22,7 @@ from stepdown.experiment.training import ChooseTrial
 from stepdown.experiment.twins import read_examples
 from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.threshold import RECORDED
-from stepdown.handover import Cohort, Episodes
+from stepdown.handover import Cohort, Episodes, Judged
 from stepdown.policies.methods import OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.metrics import METRICS as EVERY_METRIC

@@ -27,8 +27,7 @@ from stepdown.evaluation.compare import (
     summarize,
     values_of,
 )
-from stepdown.evaluation.judging import Judged
-from stepdown.handover import DataName, SettingName
+from stepdown.handover import DataName, Judged, SettingName
 from stepdown.report.grids import Cell, Grid, apart, mean_sd, number, signed, span, valued
 from stepdown.report.labels import (
     BASELINES,

@@ -23,7 +23,7 @@ from stepdown.evaluation.compare import (
     spearman,
     values_of,
 )
-from stepdown.evaluation.judging import Judged
+from stepdown.handover import Judged
 from stepdown.report.comparison import Comparison
 from stepdown.report.grids import DASH, Cell, Grid, apart, number, signed, span, valued
 from stepdown.report.labels import (

@@ -22,7 +22,7 @@ from stepdown.evaluation.compare import (
     resample,
     values_of,
 )
-from stepdown.evaluation.judging import Judged
+from stepdown.handover import Judged
 from stepdown.report.comparison import (
     Comparison,
     Margin,

@@ -26,7 +26,7 @@ from stepdown.evaluation.compare import (
     student,
     summarize,
 )
-from stepdown.evaluation.judging import Judged
+from stepdown.handover import Judged
 from stepdown.problem.metrics import METRICS
 
 ROW = np.repeat(np.arange(12), 5)  # twelve patients, five episodes each

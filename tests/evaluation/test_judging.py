@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from stepdown.evaluation.judging import (
-    Judged,
-    Moments,
     arrays_to_judged,
     draw_judged_starts,
     draw_moments,
@@ -23,6 +21,7 @@ from stepdown.evaluation.judging import (
     latents_of,
     moments_of,
 )
+from stepdown.handover import Judged, Moments
 from stepdown.patients.cohort import world_of
 from stepdown.patients.episodes import Mode, Sampled, play
 from stepdown.policies.constraint import Constrained

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from stepdown.evaluation.judging import Moments, judge_in_twin
+from stepdown.evaluation.judging import judge_in_twin
 from stepdown.evaluation.second_twin import (
     FREE,
     Linear,
@@ -17,7 +17,7 @@ from stepdown.evaluation.second_twin import (
     _solve,
     fit_second_twin,
 )
-from stepdown.handover import Dynamics
+from stepdown.handover import Dynamics, Moments
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import CURRENT, DBP, FLOW, LEVEL, NAMES, PULSATILITY, SBP, SPEED, TAU

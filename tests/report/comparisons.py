@@ -3,8 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from stepdown.evaluation.judging import Judged
-from stepdown.handover import DataName, SettingName
+from stepdown.handover import DataName, Judged, SettingName
 from stepdown.problem.metrics import METRICS
 from stepdown.report.comparison import Comparison
 
