@@ -215,7 +215,7 @@ def run_loop(
     """
     if not key.ndim:
         return _run(*make_loop(key), (0,), watch)
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" and len(key) > 1:
         key = spread_seeds(key) if len(key) <= AT_ONCE else key
         return _run(*make_loop(key), tuple(range(len(key))), watch)
     runs = [_run(*make_loop(one), (place,), watch) for place, one in enumerate(key)]
