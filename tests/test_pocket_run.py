@@ -40,10 +40,14 @@ from stepdown.training import member
 from stepdown.twin.twins import load_twin
 
 ROOT = Path(__file__).parents[1]
+DATA_SETS = ("recorded", "noiseless", "noisy")
+COMPARED = tuple(f"{data}{setting}" for data in (*DATA_SETS, "drop")
+                 for setting in ("", "-paper"))  # fmt: skip
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
-        "tables/guardian.csv", "tables/recorded.csv", "tables/penalty.csv")  # fmt: skip
-TABLES = {f"tables/{name}.md" for name in ("recorded", "penalty", "time", "twin")}
+        "tables/guardian.csv", "tables/penalty.csv",
+        *(f"tables/{name}.csv" for name in COMPARED))  # fmt: skip
+TABLES = {f"tables/{name}.md" for name in (*COMPARED, "penalty", "time", "twin")}
 FIGURES = {f"figures/{name}.png" for name in
            ("examples", "growth", "calibration", "shifts", "exploitation", "scores", "mix",
             "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
@@ -54,15 +58,17 @@ MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian", "policy") for file i
 
 # Of the machine with a GPU: these, and what they need themselves.
 THERE = ("jax", "equinox", "optax", "numpy", "safetensors", "matplotlib")
-REFUSE = """
+LACKING = """
 import runpy, sys
+from importlib.machinery import PathFinder
 
-class Refused:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"{{name}} is not on this machine", name=name)
+class Few(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        absent = name.partition(".")[0] in {names!r}
+        return None if absent else super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Refused())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Few
 runpy.run_module("stepdown.experiment", run_name="__main__", alter_sys=True)
 """
 
@@ -88,7 +94,7 @@ def _installed(name: str) -> bool:
 def finished(tmp_path_factory):
     """Jobs are made where nothing but JAX and a few others exist, the report is written here."""
     out = tmp_path_factory.mktemp("runs") / "pocket"
-    code, jobs = REFUSE.format(names=absent()), out.with_name("pocket.jobs")
+    code, jobs = LACKING.format(names=absent()), out.with_name("pocket.jobs")
     words = [sys.executable, "-c", code, "pocket", "all", "--out", str(out)]
     made = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-2000:]
@@ -185,6 +191,37 @@ def test_the_comparison_is_what_the_jobs_have_judged(finished):
     # holding the level never jumps, in no patient
     (held,) = (r for r in rows if (r["method"], r["judge"], r["metric"]) == ("hold", "twin", "acp"))
     assert float(held["mean"]) == 0.0
+
+
+def rewards_of(finished, name: str) -> dict[tuple[str, str, str], float]:
+    """Means of a table, by method, judge and metric."""
+    with (finished / f"tables/{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return {(x["method"], x["judge"], x["metric"]): float(x["mean"]) for x in rows}
+
+
+@pytest.mark.parametrize("setting", ["", "-paper"])
+def test_the_cost_of_noise_is_what_two_data_sets_differ_by(finished, setting):
+    clean, noisy, drop = (
+        rewards_of(finished, f"{x}{setting}") for x in ("noiseless", "noisy", "drop")
+    )
+    for method in ("bc", "mbpo", "cormpo_kde"):
+        apart = clean[method, "twin", "reward"] - noisy[method, "twin", "reward"]
+        assert drop[method, "twin", "reward_drop"] == pytest.approx(apart, abs=2e-4)
+        assert apart != 0.0  # nobody learns the same from noise
+
+
+def test_every_data_set_and_setting_has_models_of_its_own(finished):
+    """What is trained, its guardian and its ensemble differ from data set to data set."""
+    jobs = finished.with_name("pocket.jobs") / "guarded-7"
+    places = {
+        "guardian": [f"{x}/kde-{y}/guardian" for x in DATA_SETS for y in ("ours", "paper")],
+        "train": [f"{x}/{y}/cormpo_kde/policies" for x in DATA_SETS for y in ("ours", "paper")],
+        "ensemble": [f"{x}/ensemble" for x in DATA_SETS],
+    }
+    for kind, folders in places.items():
+        files = [jobs / kind / x / "arrays.safetensors" for x in folders]
+        assert len({file.read_bytes() for file in files}) == len(files), kind
 
 
 def test_the_kept_policy_is_the_first_seed_of_ours(finished):
@@ -323,7 +360,8 @@ def test_judging_adds_evidence_to_a_finished_run(finished, tmp_path, capsys):
 
 def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):
     shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
-    config = replace(PRESETS["pocket"], methods=("bc",), searches=True)
+    sizes = {"methods": ("bc",), "data": ("recorded",), "settings": ("ours",)}
+    config = replace(PRESETS["pocket"], **sizes, searches=True)
     desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
     train = plan.recorded["bc"].train
     run_jobs([train], desk)
@@ -356,7 +394,7 @@ def test_only_a_finished_run_of_this_version_is_judged(finished, tmp_path, capsy
     assert "expected the folder of a finished stepdown run" in capsys.readouterr().err
     shutil.copytree(finished, tmp_path / "alone")  # without its jobs
     assert main(["judge", str(tmp_path / "alone")]) == 2
-    assert "14 of 14 jobs that are missing or older" in capsys.readouterr().err
+    assert "54 of 54 jobs that are missing or older" in capsys.readouterr().err
 
 
 def test_a_missing_cohort_is_named(tmp_path, capsys):
