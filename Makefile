@@ -25,7 +25,7 @@ test: $(READY) browser ## format, lint, types, layering, tests
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # The tests of the page need a browser. Where none is, and none can be installed, they are skipped.
 browser:

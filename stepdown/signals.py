@@ -42,7 +42,7 @@ FURTHER = (  # recorded in some places; a row here is all that a new column need
 KNOWN = {signal.name: signal for signal in (*SIGNALS, *FURTHER)}
 NAMES = tuple(signal.name for signal in SIGNALS)  # the columns of a recording without further ones
 
-(MAP, SPEED, CURRENT, FLOW, LVP, LVEDP, HR, SBP, DBP, PULSATILITY, TAU, ESE) = range(12)
+(MAP, SPEED, CURRENT, FLOW, LVP, LVEDP, HR, SBP, DBP, PULSATILITY, TAU, ESE) = range(len(SIGNALS))
 LEVEL = -1  # the last column of a state: the level in force
 REQUIRED = (MAP, HR, PULSATILITY)  # a recording without these is no decision problem
 

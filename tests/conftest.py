@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -35,3 +36,25 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 
 settings.register_profile("stepdown", deadline=None, derandomize=True)
 settings.load_profile("stepdown")
+
+
+# Files that take a minute or more begin first, so that no core waits for one at the end.
+LONGEST = (
+    "test_pocket_run.py",
+    "commands/test_train.py",
+    "policies/test_contract.py",
+    "experiment/test_cluster.py",
+    "commands/test_twin.py",
+    "evaluation/test_certificate.py",
+    "twin/test_fit.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, the others as they come."""
+
+    def place(item: pytest.Item) -> int:
+        known = [i for i, name in enumerate(LONGEST) if item.path.as_posix().endswith(name)]
+        return known[0] if known else len(LONGEST)
+
+    items.sort(key=place)

@@ -23,6 +23,7 @@ from stepdown.artifacts import (
     MANIFEST,
     Content,
     check_folder,
+    load_config,
     provenance,
     require_free,
     to_json,
@@ -39,6 +40,7 @@ from stepdown.experiment.readers import GivenModel, read_policies
 from stepdown.experiment.stopping import Stop, stoppable
 from stepdown.experiment.training import METRICS, TrainPolicy, level_mix, read_lines
 from stepdown.guardian.fit import KIND as GUARDIAN
+from stepdown.guardian.fit import SavedGuardian
 from stepdown.guardian.guardians import density_of, load_guardian
 from stepdown.handover import DataName, SettingName, Transitions
 from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, load_ensemble
@@ -203,7 +205,7 @@ class _Given:
     """
 
     def __init__(self, config: TrainConfig | SearchConfig):
-        self.config, self.name = config, SHORT.get(config.method, config.method)
+        self.config, self.name = config, _row_of(config)
         self.parts: Parts | None = None
         self.source, self.train, self.select, self.digest = self._hours()
         self.recipe = _read_recipe(config, self.name)
@@ -277,7 +279,12 @@ class _Given:
         guardian, about = load_guardian(path)
         steps = (about.coordinates - 2) // len(about.present)
         self._require_signals(path, guardian.density.pairs.scaler, steps)
-        density = density_of(about, path)
+        density, method = density_of(about, path), METHODS[self.name]
+        if self.config.method not in SHORT and method.density not in (None, about.density):
+            raise ValueError(
+                f"{path}: expected a guardian of {method.density} for {self.name}, got one of "
+                f"{about.density}. Say cormpo to take a guardian as it is."
+            )
         return Job(GUARDIAN, GivenModel(path, GUARDIAN, _seal(path, GUARDIAN), density=density))
 
     def _ensemble(self, path: Path | None) -> Job:
@@ -321,6 +328,15 @@ class _Given:
 
 
 _FIT = "Fit one with stepdown {} fit."
+
+
+def _row_of(config: TrainConfig | SearchConfig) -> str:
+    """The row of METHODS; for `cormpo` that of the guardian's density, where there is one."""
+    if config.method not in SHORT or config.guardian is None:
+        return SHORT.get(config.method, config.method)
+    density = load_config(config.guardian, SavedGuardian, kind=GUARDIAN).density
+    rows = [x.name for x in METHODS.values() if x.group == "paper" and x.density == density]
+    return rows[0] if rows else SHORT[config.method]
 
 
 def _seal(path: Path, kind: str) -> str:

@@ -572,8 +572,8 @@ def _features(states: Float[Array, "n steps columns"]):
     middle, scale = (jnp.array([USUAL[name][i] for name in (*NAMES, "level")]) for i in (0, 1))
 
     def one(state):
-        twelve = jnp.append(state[:, : len(NAMES)], state[:, LEVEL:], axis=1)
-        scores = jnp.clip((twelve - middle[None]) / scale[None], -6.0, 6.0)
+        common = jnp.append(state[:, : len(NAMES)], state[:, LEVEL:], axis=1)  # no further columns
+        scores = jnp.clip((common - middle[None]) / scale[None], -6.0, 6.0)
         mean, reward = jnp.mean(scores, axis=0), normalized_reward(state)
         parts = [
             jnp.ones(1),

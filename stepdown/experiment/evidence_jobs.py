@@ -66,6 +66,7 @@ from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import TEAM, Bench, Trained, read_judged, read_ruled
 from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
 from stepdown.experiment.readers import read_ensemble, read_guardian, read_policies, read_twin
+from stepdown.experiment.training import TrainPolicy
 from stepdown.handover import Cohort, Judged, Policy, Role
 from stepdown.patients.cohort import CohortConfig
 from stepdown.policies.rules import RULES
@@ -367,7 +368,6 @@ class CertifyPolicies:
     judges: Judges
     ensemble: Job
     guardian: Job
-    weights: Mapping[str, float]  # lambda of methods that charge density; 0 for all others
     moments: int = 128  # starts at which every level's next hour is drawn anew
     config: CertificateConfig = field(default_factory=CertificateConfig)
 
@@ -381,7 +381,7 @@ class CertifyPolicies:
                 held_out = self._held_out(desk)
                 for number, (name, one) in enumerate(trained.items(), 1):
                     policy = member(read_policies(desk, one.train), 0)
-                    config = replace(self.config, weight=self.weights[name])
+                    config = replace(self.config, weight=_weight(one.train, desk))
                     found = certify(
                         policy, ensemble, guardian, held_out, config, key=jr.key(BOUND_KEY)
                     )
@@ -400,6 +400,13 @@ class CertifyPolicies:
             test = read_hours(desk, bench.patients).test
             return recorded_hours(test, episodes=bench.episodes, key=jr.key(BOUND_KEY))
         return redraw_hours(*starts, self.moments, self.config.draws, key=jr.key(BOUND_KEY))
+
+
+def _weight(train: Job, desk: Desk) -> float:
+    """Lambda of a training that charges density; 0 for all others."""
+    assert isinstance(train.work, TrainPolicy)
+    charges = train.work.method.penalty == "density"
+    return float(train.work.config_used(desk).penalty_weight) if charges else 0.0
 
 
 def _tell_certificate(one: Certificate) -> dict[str, Any]:

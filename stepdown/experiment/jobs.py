@@ -228,7 +228,8 @@ def in_order(jobs: Sequence[Job]) -> list[Job]:
     def visit(job: Job) -> None:
         for need in job.needs:
             visit(need)
-        ordered.setdefault(job.name, job)
+        if ordered.setdefault(job.name, job) != job:
+            raise ValueError(f"expected one job {job.name}, got two that differ. Name them apart.")
 
     for job in jobs:
         visit(job)

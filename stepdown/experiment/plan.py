@@ -177,14 +177,13 @@ class _Planner:
 
     def guardian(self, source: Source, setting: SettingName, density: str) -> Job:
         """The guardian of a data set in a setting, at the paper's percentile."""
-        where = f"{source.data}/{density}"
+        where, kind = f"{source.data}/{density}", DENSITIES[density]
         limits = RECORDED if source.data == "recorded" else SYNTHETIC
-        if density == "flow":  # it weighs the choice by itself, so it is the same in both settings
-            config = DensityConfig(DENSITIES[density], settings=self.config.flow)
-        else:
+        settings = self.config.densities.get(density)
+        if kind.paper is not None:  # others are the same in both settings
             where = f"{where}-{setting}"
-            weight = 1.0 if setting == "paper" else KdeConfig().action_weight
-            config = DensityConfig(DENSITIES[density], settings=KdeConfig(action_weight=weight))
+            settings = kind.paper if setting == "paper" else settings
+        config = DensityConfig(kind, settings=settings)
         return self.job(f"guardian/{where}", FitGuardian(source, config, limits))
 
     def rows(self, source: Source, setting: SettingName) -> dict[str, Trained]:
@@ -342,8 +341,7 @@ def make_evidence(plan: Plan) -> EvidencePlan:
 
     candidates = tuple(x for x in CANDIDATES if x in looked_at)
     choice = ChooseWithoutTruth(judges, guardian, candidates=candidates)
-    weights = {name: _weight(name, one.train) for name, one in rows.items()}
-    certified = CertifyPolicies(judges, plan.ensembles["recorded"], guardian, weights)
+    certified = CertifyPolicies(judges, plan.ensembles["recorded"], guardian)
     patients, transfer = plan.patients.work, None
     if isinstance(patients, SimulatePatients):
         count, episodes = (
@@ -363,13 +361,6 @@ def make_evidence(plan: Plan) -> EvidencePlan:
         groups=job("groups", CompareSubgroups(judges)),
         transfer=transfer,
     )
-
-
-def _weight(name: str, train: Job) -> float:
-    """Lambda of a training that charges density; 0 for all others."""
-    assert isinstance(train.work, TrainPolicy)
-    charges = METHODS[name].penalty == "density"
-    return float(train.work.config.penalty_weight) if charges else 0.0
 
 
 def finished_evidence(plans: Sequence[Plan], desk: Desk) -> list[EvidencePlan]:

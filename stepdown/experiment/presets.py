@@ -1,7 +1,7 @@
 """How large a run is: four presets of one config."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from stepdown.guardian.flow import FlowConfig
 from stepdown.handover import DataName, SettingName
@@ -44,7 +44,7 @@ class ExperimentConfig:
     twin_seeds: int = 5  # of the table of twins; the first one judges
     windows: bool = True  # the paper's alternative settings of the twin
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
-    flow: FlowConfig = field(default_factory=FlowConfig)
+    densities: dict[str, Any] = field(default_factory=dict)  # configs that are not the usual
     data: tuple[DataName, ...] = ("recorded", "noiseless", "noisy")
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     settings: tuple[SettingName, ...] = ("ours", "paper")
@@ -91,7 +91,9 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         twin_seeds=1,
         windows=False,
         ensemble=EnsembleConfig(width=64, depth=2, fit=FitConfig(epochs=8, learning_rate=1e-3)),
-        flow=FlowConfig(layers=4, width=32, fit=FitConfig(epochs=6, learning_rate=1e-3)),
+        densities={
+            "flow": FlowConfig(layers=4, width=32, fit=FitConfig(epochs=6, learning_rate=1e-3))
+        },
         dataset=DatasetConfig(episodes=1000, select_episodes=200),
         settings=("ours",),
         seeds=2,
@@ -107,7 +109,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         twin_seeds=1,
         windows=False,
         ensemble=TINY_ENSEMBLE,
-        flow=FlowConfig(layers=2, width=8, fit=_TINY),
+        densities={"flow": FlowConfig(layers=2, width=8, fit=_TINY)},
         dataset=DatasetConfig(episodes=20, select_episodes=8),
         methods=("bc", "mbpo", "cormpo_kde"),
         rules=("hold", "always P2", "always P9"),

@@ -1,7 +1,7 @@
 """Models that jobs have left, read back by the jobs that need them.
 
-Reading rests on the shape of a model alone, not on how it was fitted or scored: a change there
-renews a model, and what is made of it only if the model came out differently in kind.
+Reading rests on the shape of a model, not on the tables of models: a new row renews nobody. A job
+is renewed with the job whose model it reads.
 """
 
 from dataclasses import dataclass

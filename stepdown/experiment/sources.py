@@ -60,7 +60,8 @@ def _files(name: str, folder: Path) -> list[Path]:
     """A module and the tables that lie beside it."""
     path = _path(name, folder)
     assert path is not None
-    return [path, *sorted(path.parent.rglob("*.json"))]
+    tables = [] if path.parent == folder else sorted(path.parent.rglob("*.json"))
+    return [path, *tables]
 
 
 @functools.cache  # as they were when first asked for, should somebody edit them meanwhile

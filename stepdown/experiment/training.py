@@ -68,14 +68,15 @@ class TrainPolicy:
         record = Record(folder, self, desk.teller, select, rule)
         keys = jr.split(jr.key(self.key), max(self.seeds) + 1)[np.array(self.seeds)]
         watch = Watch(record.tell, desk.stopping, desk.half_done, desk.save_seconds)
-        policies, curves = self.method.learn(task, self._config(desk), keys=keys, watch=watch)
+        policies, curves = self.method.learn(task, self.config_used(desk), keys=keys, watch=watch)
         record.fill(curves, policies)
         kept = {name: x for name, x in curves.items() if np.ndim(x) > 1}
         files = arrays_and_info(kept, {"method": self.method.name, "seeds": list(self.seeds)})
         files |= saved(lambda path: save_policies(path, policies, self.method.name), POLICIES)
         return files | {METRICS: record.file.read_bytes()}
 
-    def _config(self, desk: Desk) -> Any:
+    def config_used(self, desk: Desk) -> Any:
+        """The config, as the best trial of a search has changed it."""
         if self.search is None:
             return self.config
         return apply_changes(self.config, desk.info(self.search)["chosen"])

@@ -4,8 +4,8 @@ A point is the hour's signals, the level in force and the chosen level, in z-sco
 with all twelve signals and six samples (docs/definitions.md, Guardian). A density is fitted to such
 points and asked about such points, never about anything else.
 
-A state has 73 coordinates and the choice is one more, so log p(s, a) is mostly about the state.
-How usual a choice is in its state says log p(a | s) = log p(s, a) - log p(s).
+A state has many coordinates (73 by default) and the choice is one more, so log p(s, a) is mostly
+about the state. How usual a choice is in its state says log p(a | s) = log p(s, a) - log p(s).
 """
 
 from typing import Protocol, runtime_checkable

@@ -38,6 +38,7 @@ class DensityKind:
     empty: Callable[..., Density]  # empty(config, pairs, shape): to be filled with saved numbers
     holds_patients: bool  # it is made of recorded hours
     share: float = 1.0  # of log p(s) that is kept (density.py), unless something else is said
+    paper: Any = None  # its config in the paper's setting; None: the same as in ours
     blind: Callable[[Any], Any] | None = None  # config of log p(s); None: a sum over the levels
     explain: Callable[..., Any] | None = None  # recorded hours behind an answer (nearest.py)
 

@@ -27,6 +27,7 @@ DENSITIES: dict[str, DensityKind] = {
             fit=fit_kernels,
             empty=empty_kernels,
             holds_patients=True,
+            paper=KdeConfig(action_weight=1.0),
             blind=blind_kernels,
             explain=nearest_hours,
         ),
@@ -48,6 +49,7 @@ DENSITIES: dict[str, DensityKind] = {
             empty=empty_kernels,
             holds_patients=True,
             share=0.0,
+            paper=KdeConfig(action_weight=1.0),
             blind=blind_kernels,
             explain=nearest_hours,
         ),
@@ -60,6 +62,8 @@ def density_config(name: str, share: float | None = None, **settings: Any) -> De
 
     >>> kernels = sd.density_config("kde", neighbors=50)
     """
+    if name not in DENSITIES:
+        raise ValueError(f"expected a density out of {', '.join(DENSITIES)}, got {name!r}.")
     kind = DENSITIES[name]
     return DensityConfig(kind, share, replace(kind.config, **settings))
 

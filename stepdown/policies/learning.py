@@ -90,7 +90,7 @@ class Method:
     group: Literal["paper", "parts", "twin", "expert"] = shown()  # of the tables
     learn: Callable[..., tuple[Policy, Info]]  # learn(task, config, *, keys, watch)
     recipe: Callable[[Any], Recipe] = as_it_is  # its config, from the numbers of a setting
-    trials: tuple[Changes, ...] = ({},)  # of a search; the first is the recipe itself
+    trials: tuple[Changes, ...] = shown(({},))  # of a search, which tells each; first: the recipe
     dynamics: Literal["ensemble", "twin"] | None = "ensemble"  # to learn in
     penalty: PenaltyName = "none"
     weight: float | None = None  # lambda, where it is not that of the setting

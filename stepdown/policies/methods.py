@@ -266,6 +266,12 @@ def train_policy(
     if name not in METHODS:
         raise ValueError(f"expected a method out of {', '.join(METHODS)}, got {name!r}.")
     method = METHODS[name]
+    if method.dynamics and task.dynamics is None:
+        raise ValueError(
+            f"expected dynamics for {name} ({method.dynamics}), got none. Pass Task(dynamics=...)."
+        )
+    if method.density and task.guardian is None:
+        raise ValueError(f"expected a guardian for {name}, got none. Pass Task(guardian=...).")
     wanted = {changed.replace("__", "."): value for changed, value in changes.items()}
     recipe = apply_changes(make_recipe(name), wanted)
     keys = key[None] if seeds is None else jr.split(key, seeds)

@@ -77,7 +77,7 @@ class ModelBasedConfig:
     widths: tuple[int, ...] = (256, 256)  # of actor and critics
     jump_weight: float = 0.5  # lambda 1 of the shaped reward
     weaning_weight: float = 0.0  # lambda 2
-    penalty_weight: float = 0.08  # lambda, for whoever makes the penalty; the loop reads it not
+    penalty_weight: float = 0.08  # lambda of the penalty, which `learn_in_model` makes
     constrained: bool = False  # to the allowed levels (constraint.py)
     clinical: ClinicalConfig = PAPER
     sac: SACConfig = SACConfig()

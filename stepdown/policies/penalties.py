@@ -5,7 +5,7 @@ uncertainty; the weight is an array, so that a sweep compiles once.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -74,6 +74,17 @@ class DensityPenalty(eqx.Module):
         return many(states, levels)
 
 
+@runtime_checkable
+class Weighted(Protocol):
+    """A penalty that is a multiple of an uncertainty, and knows it for many rows at once."""
+
+    weight: Float[Array, ""]
+
+    def uncertainties(self, states: Hours, levels: Int[Array, " n"], /) -> Float[Array, " n"]:
+        """What the weight multiplies."""
+        ...
+
+
 PenaltyName = Literal["none", "spread", "disagreement", "density"]
 # Each is made of what a training is given: the dynamics, the guardian, the weight.
 PENALTIES: dict[PenaltyName, Callable[[Any, Any, Float[Array, ""]], Penalty]] = {
@@ -88,8 +99,8 @@ def charge(
     penalty: Penalty, states: Hours, levels: Int[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """The charges of many rows, and the uncertainties that they are a multiple of."""
-    if isinstance(penalty, (SpreadPenalty, DisagreementPenalty, DensityPenalty)):
-        uncertain = penalty.uncertainties(states, levels)
-        return penalty.weight * uncertain, uncertain
-    charges = jax.vmap(penalty)(states, levels)
-    return charges, charges
+    if not isinstance(penalty, Weighted):
+        charges = jax.vmap(penalty)(states, levels)
+        return charges, charges
+    uncertain = penalty.uncertainties(states, levels)
+    return penalty.weight * uncertain, uncertain

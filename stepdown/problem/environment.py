@@ -1,7 +1,7 @@
 """The decision problem for Gymnasium: `stepdown/Patients-v0` and `stepdown/Twin-v0`.
 
 Observation: the last hour in physical units, sample by sample, the present signals and then the
-level in force (6 x 13 = 78 numbers by default), cut at the hard ranges of `signals.SIGNALS`.
+level in force (6 x 13 = 78 numbers by default), cut at the hard ranges of `signals.KNOWN`.
 Action i means level P(i+2) for the coming hour. Reward: the normalized physiological reward of
 that hour, shaped if weights are given. Six decisions, then truncation; nothing terminates, and
 hours after death score the minimum. The vector form steps everybody in one compiled call.

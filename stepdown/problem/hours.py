@@ -287,7 +287,7 @@ def _long_gaps(seen: np.ndarray, longest: int) -> np.ndarray:
 
 def _whole_hours(measured, carried, ends, width: int) -> np.ndarray:
     """Whether an hour may begin at each sample (patients, steps - width + 1)."""
-    never = np.isnan(measured).all(1)  # (patients, 12): the stay lacks the signal
+    never = np.isnan(measured).all(1)  # (patients, signals): the stay lacks the signal
     never[:, list(REQUIRED)] = False
     empty = np.isnan(measured) & ~never[:, None]
     unknown = (np.isnan(carried) & ~never[:, None]).any(-1) | ends

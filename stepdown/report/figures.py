@@ -68,7 +68,7 @@ def name_levels(axis: Axes) -> None:
 
 
 def words_of(column: int, between: str = ", ") -> str:
-    """One of the twelve signals with its unit."""
+    """One of the signals that every recording has, with its unit."""
     name = "MAP" if column == MAP else SIGNALS[column].label
     return f"{name}{between}{SIGNALS[column].unit}"
 

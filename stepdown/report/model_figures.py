@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from stepdown.evaluation.compare import resample
 from stepdown.evaluation.forecast import NOMINAL, Examples
 from stepdown.evaluation.guardians import Moved, SearchConfig, Trial
+from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Look
 from stepdown.report.figures import (
@@ -299,7 +300,8 @@ def draw_shifts(found: Mapping[str, Any]) -> bytes:
         rows = figure.subplots(2, len(SHIFTS), sharey="row", sharex="col", squeeze=False)
         for column, (kind, (title, words)) in enumerate(SHIFTS.items()):
             for index, (name, one) in enumerate(found.items()):
-                line = line_of(GUARDIAN_LOOKS[index % len(GUARDIAN_LOOKS)])
+                palette = GUARDIAN_LOOKS[index % len(GUARDIAN_LOOKS)]
+                line = line_of(DENSITIES[name].look if name in DENSITIES else palette)
                 points = [row for row in one["shifts"] if row["kind"] == kind]
                 place = np.arange(len(points))
                 for axis, metric in zip(rows[:, column], ("auroc", "recall"), strict=True):

@@ -119,6 +119,8 @@ def twin_config(name: str, size: Size = "paper", profile: str = "cp") -> TwinCon
 
     >>> small = sd.twin_config("mlp", "small")
     """
+    if name not in TWINS:
+        raise ValueError(f"expected a twin out of {', '.join(TWINS)}, got {name!r}.")
     kind = TWINS[name]
     if size == "paper":
         return TwinConfig(kind, profile=profile)
