@@ -55,6 +55,6 @@ def test_tests_and_benchmarks_that_documents_name_exist():
     scripts = {
         name
         for page in pages.values()
-        for name in re.findall(r"(?:tests/)?benchmarks/[\w/]+\.py", page)
+        for name in re.findall(r"(?:tests|benchmarks)/[\w/]+\.py", page)
     }
     assert all((root / name).is_file() for name in scripts)

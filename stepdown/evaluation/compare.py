@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.handover import Judged
 from stepdown.patients.population import host_generator
-from stepdown.problem.metrics import METRICS
 
 COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
 DRAWS, MIDDLE = 2000, (0.025, 0.975)
@@ -41,7 +40,7 @@ def summarize(judged: Mapping[str, Judged], judge: str, against: str | None = No
     """
     weights = resample(_shared_rows(judged.values()))
     values = {
-        method: {metric: values_of(one, metric) for metric in METRICS}
+        method: {metric: values_of(one, metric) for metric in one.scores}
         for method, one in judged.items()
     }
     asked = with_differences(values, against)
@@ -254,7 +253,11 @@ def _shared_rows(judged: Iterable[Judged]) -> Int[np.ndarray, " episodes"]:
 
 
 def against_best(
-    methods: Mapping[str, Judged], judge: str, ours: str, baselines: Sequence[str]
+    methods: Mapping[str, Judged],
+    judge: str,
+    ours: str,
+    baselines: Sequence[str],
+    others: Mapping[str, str],
 ) -> list[str]:
     """Ours against the baseline that this judge's mean reward puts first: reward, other metrics.
 
@@ -278,7 +281,6 @@ def against_best(
         f"{_said(found, 'reward', percent)}; above it with {above} of {len(apart)} seeds."
     )
     parts = []
-    others = {name: x.said for name, x in METRICS.items() if x.table and name != "reward"}
     for metric, words in others.items():
         apart = difference(values_of(methods[ours], metric), values_of(methods[best], metric))
         parts.append(_said(estimate(apart, weights), words, digits=3))

@@ -26,11 +26,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from stepdown.evaluation.compare import paired_difference
-from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Role, Transitions, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import slope
+from stepdown.problem.hours import find_runs
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HORIZON, LEVEL, LEVELS, MAP, NAMES, REQUIRED
 

@@ -37,7 +37,7 @@ from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, each
 from stepdown.policies.rules import Chance
 from stepdown.problem.clinical import PAPER, normalized_reward
-from stepdown.problem.hours import require_order
+from stepdown.problem.hours import find_runs
 from stepdown.problem.metrics import METRICS, score_episodes
 from stepdown.signals import HIGHEST, HORIZON, LEVEL, LOWEST
 
@@ -102,20 +102,6 @@ def draw_moments(
     state, row = (jnp.asarray(np.asarray(x)[start]) for x in (hours.state, hours.patient))
     keys = jax.vmap(lambda i: jr.fold_in(k_luck, i))(jnp.arange(count))
     return Moments(state, row, keys), plans
-
-
-def find_runs(hours: Transitions, length: int) -> Int[np.ndarray, " runs"]:
-    """Rows from which `length` recorded hours follow one another."""
-    require_order(hours)
-    goes_on = ~np.asarray(hours.last)
-    fits = np.ones(len(goes_on), bool)
-    for ahead in range(length - 1):
-        fits &= np.append(goes_on[ahead:], np.zeros(ahead, bool))
-    if not fits.any():
-        raise ValueError(
-            f"expected {length + 1} recorded hours in a row, got fewer. Use longer stays."
-        )
-    return np.flatnonzero(fits)
 
 
 def judge_in_twin(

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.artifacts import Content
-from stepdown.evaluation.judging import find_runs, judge_in_twin
+from stepdown.evaluation.judging import judge_in_twin
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.judging import Bench, Trained, read_judged
 from stepdown.experiment.patients import read_hours
@@ -20,6 +20,7 @@ from stepdown.handover import Episodes, Moments, Policy, Transitions
 from stepdown.patients.episodes import Mode
 from stepdown.policies.rules import RULES
 from stepdown.problem.clinical import normalized_reward
+from stepdown.problem.hours import find_runs
 from stepdown.problem.metrics import score_episodes
 from stepdown.signals import LEVELS
 from stepdown.training import member

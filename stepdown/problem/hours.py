@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
 from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import batch_size, in_groups
@@ -141,6 +141,20 @@ def require_order(hours: Transitions) -> None:
             "expected rows one hour apart and in order, got others. "
             "Make the transitions with a stride of 60 min, and add noise before shuffling."
         )
+
+
+def find_runs(hours: Transitions, length: int) -> Int[np.ndarray, " runs"]:
+    """Rows from which `length` recorded hours follow one another."""
+    require_order(hours)
+    goes_on = ~np.asarray(hours.last)
+    fits = np.ones(len(goes_on), bool)
+    for ahead in range(length - 1):
+        fits &= np.append(goes_on[ahead:], np.zeros(ahead, bool))
+    if not fits.any():
+        raise ValueError(
+            f"expected {length + 1} recorded hours in a row, got fewer. Use longer stays."
+        )
+    return np.flatnonzero(fits)
 
 
 def _noise(states, scaler: Scaler, config: NoiseConfig, key):

@@ -495,7 +495,9 @@ def lead_of(comparison: Comparison) -> str:
 def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
     """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
     against = [name_of(x) for x in baselines]
-    return against_best(_named(comparison, judge), JUDGES[judge].full, name_of(OURS), against)
+    others = {name: metric.said for name, metric in METRICS.items() if name != "reward"}
+    named = _named(comparison, judge)
+    return against_best(named, JUDGES[judge].full, name_of(OURS), against, others)
 
 
 def say_agreement(comparison: Comparison) -> list[str]:

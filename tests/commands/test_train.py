@@ -224,6 +224,7 @@ def test_a_data_set_gives_the_same_policy_as_its_cohort(trained, shelf, tmp_path
         ("bc --cohort COHORT --dataset x", "expected --cohort or --dataset, got both"),
         ("cormpo --cohort COHORT", "expected --guardian for cormpo, got none"),
         ("expert --cohort COHORT", "expected --twin for expert, got none"),
+        ("cormpo_flow --cohort COHORT --guardian GUARDIAN", "expected a guardian of flow for"),
         ("mbpo --cohort COHORT --penalty-weight 1", "which has no penalty"),
         ("bc --cohort COHORT --updates 100", "--updates: expected a method that has it"),
         ("mbpo --cohort COHORT --updates 7", "expected whole epochs, got 7 updates"),

@@ -29,6 +29,7 @@ from stepdown.evaluation.compare import (
 from stepdown.handover import Judged
 from stepdown.problem.metrics import METRICS
 
+OTHERS = {name: x.said for name, x in METRICS.items() if x.table and name != "reward"}
 ROW = np.repeat(np.arange(12), 5)  # twelve patients, five episodes each
 
 
@@ -250,7 +251,9 @@ def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
         "MOPO": judged(shared - 0.01 * noise[0]),
     }
     names, both = ["MBPO", "MOPO"], {"twin": twin, "patients": patients}
-    told = [x for judge, own in both.items() for x in against_best(own, judge, "CORMPO", names)]
+    told = [
+        x for judge, own in both.items() for x in against_best(own, judge, "CORMPO", names, OTHERS)
+    ]
     told.append(ranking_agreement(both, ["CORMPO", *names]))
     assert len(told) == 5
     assert told[0].startswith("CORMPO against MBPO, the best of 2 baselines here")
@@ -269,9 +272,9 @@ def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
 def test_a_difference_that_may_be_none_is_called_so():
     shared, noise = luck(14), np.random.default_rng(4).normal(size=60)
     methods = {"ours": judged(shared + noise - noise.mean()), "one": judged(shared)}
-    (first, _) = against_best(methods, "twin", "ours", ["one"])
+    (first, _) = against_best(methods, "twin", "ours", ["one"], OTHERS)
     assert first.startswith("ours against one, in the twin: no clear difference, 0.00 reward")
-    assert against_best({"one": methods["one"]}, "twin", "ours", ["one"]) == []
+    assert against_best({"one": methods["one"]}, "twin", "ours", ["one"], OTHERS) == []
 
 
 def test_judges_that_agree_are_said_to():

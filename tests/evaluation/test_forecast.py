@@ -29,8 +29,8 @@ from stepdown.evaluation.forecast import (
     summarize_growth,
     trend_of,
 )
-from stepdown.evaluation.judging import find_runs
 from stepdown.handover import Transitions
+from stepdown.problem.hours import find_runs
 from stepdown.problem.scaling import Scaler
 from stepdown.signals import HR, LEVEL, MAP, PULSATILITY, SPEED
 

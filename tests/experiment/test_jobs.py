@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from stepdown.experiment.jobs import Desk, Job, alone, in_order, jobs_of, run_jobs
+from stepdown.experiment.datasets import Source
+from stepdown.experiment.jobs import (
+    Desk,
+    Job,
+    alone,
+    arrays_and_info,
+    in_order,
+    jobs_of,
+    run_jobs,
+)
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice, sizes_of
 from stepdown.experiment.training import TrainPolicy
@@ -23,6 +32,31 @@ def test_jobs_come_after_what_they_need_and_each_once():
         "b/shifted",
     ]
     assert (one.needs, two.needs, three.needs) == ((), (one,), (two,))
+
+
+def test_two_jobs_of_one_name_are_refused():
+    one, other = Job("a/begin", Begin(1.0)), Job("a/begin", Begin(2.0))
+    assert in_order([one, Job("a/begin", Begin(1.0))]) == [one]
+    with pytest.raises(ValueError, match="expected one job a/begin, got two that differ"):
+        in_order([one, other])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A search that has chosen a weight."""
+
+    def make(self, desk: Desk):
+        """The best trial."""
+        return arrays_and_info({}, {"chosen": {"penalty_weight": 0.02}})
+
+
+def test_what_a_search_chose_is_the_config_used(tmp_path):
+    desk, search = Desk(tmp_path), Job("search", Chosen())
+    source, recipe = Source("recorded", None), make_recipe("cormpo_kde")
+    work = TrainPolicy(METHODS["cormpo_kde"], recipe, (0,), source, search=search)
+    run_jobs([search], desk)
+    assert work.config_used(desk) == replace(recipe, penalty_weight=0.02)  # pyright: ignore[reportArgumentType]
+    assert replace(work, search=None).config_used(desk) == recipe
 
 
 def test_a_finished_job_is_not_made_again(tmp_path):

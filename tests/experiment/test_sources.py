@@ -60,6 +60,14 @@ def test_a_table_beside_a_module_counts(package):
     assert digest_of([TWIN], copy) != before
 
 
+def test_a_table_of_another_folder_does_not_count(package):
+    before = digest_of([TWIN], package)
+    copy = Path(shutil.copytree(package, package.with_name("copy")))
+    table = copy / "report" / "measured_regret.json"
+    table.write_text(table.read_text() + " ")
+    assert digest_of([TWIN], copy) == before
+
+
 def test_imports_in_functions_count_and_those_for_type_checkers_do_not(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "__init__.py").write_text('"""A folder."""')
@@ -108,8 +116,10 @@ def test_a_training_rests_on_its_own_method_and_no_other():
 
 
 def test_a_new_metric_renews_what_is_judged_and_no_training():
-    plan = make_plan(PRESETS["paper"], CohortChoice())
-    trained = plan.recorded["cormpo_kde"]
-    assert "stepdown.problem.metrics" in closure([type(trained.judge.work).__module__])
-    for job in in_order([trained.train]):
-        assert "stepdown.problem.metrics" not in closure([type(job.work).__module__]), job.name
+    plan = make_plan(PRESETS["full"], CohortChoice())
+    for rows in plan.compared.values():
+        for name, trained in rows.items():
+            assert "stepdown.problem.metrics" in closure([type(trained.judge.work).__module__])
+            for job in in_order([trained.train]):
+                found = closure([type(job.work).__module__])
+                assert "stepdown.problem.metrics" not in found, (name, job.name)

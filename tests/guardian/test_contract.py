@@ -135,3 +135,5 @@ def test_a_density_is_named_with_its_settings():
     assert (config.kind, config.kept) == (DENSITIES["kde"], 0.5)
     assert config.settings == KdeConfig(neighbors=7)
     assert density_config("flow").settings == DENSITIES["flow"].config
+    with pytest.raises(ValueError, match="expected a density out of kde, flow"):
+        density_config("kd")

@@ -140,8 +140,14 @@ def test_training_by_name_is_the_method_of_the_table(name):
     plain = dataclasses.replace(task_of(name), penalty="none")
     one, _ = train_policy(name, plain, key=KEYS[0], **changes)
     jax.tree.map(np.testing.assert_array_equal, one, made(name))
-    with pytest.raises(ValueError, match="expected a method out of bc, mbpo"):
-        train_policy("cormpo", plain, key=KEYS[0])
+    for asked, task, sentence in (
+        ("cormpo", plain, "expected a method out of bc, mbpo"),
+        ("mbpo", Task(plain.hours, plain.select), "expected dynamics for mbpo"),
+        ("cormpo_kde", dataclasses.replace(plain, dynamics=ensemble(), guardian=None),
+         "expected a guardian for cormpo_kde"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            train_policy(asked, task, key=KEYS[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
