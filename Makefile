@@ -23,9 +23,10 @@ demo: $(READY) ## run the whole journey on the embedded default, into runs/demo
 test: $(READY) browser ## format, lint, types, layering, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/basedpyright --pythonpath $(BIN)/python & types=$$!; \
+	  $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	  wait $$types && exit $$tests
 
 # The tests of the page need a browser. Where none is, and none can be installed, they are skipped.
 browser:

@@ -47,6 +47,11 @@ LONGEST = (
     "commands/test_twin.py",
     "evaluation/test_certificate.py",
     "twin/test_fit.py",
+    "patients/test_cohort.py",
+    "app/browser/test_looks.py",
+    "app/browser/test_answers.py",
+    "test_front_door.py",
+    "test_documents.py",
 )
 
 

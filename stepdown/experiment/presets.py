@@ -111,7 +111,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         ensemble=TINY_ENSEMBLE,
         densities={"flow": FlowConfig(layers=2, width=8, fit=_TINY)},
         dataset=DatasetConfig(episodes=20, select_episodes=8),
-        methods=("bc", "mbpo", "cormpo_kde"),
+        methods=("bc", "cormpo_kde"),
         rules=("hold", "always P2", "always P9"),
         look_ahead=False,
         seeds=2,
