@@ -16,6 +16,7 @@ the clinicians again on the same seeds.
 
 import argparse
 import dataclasses
+import textwrap
 import time
 
 import jax
@@ -234,6 +235,7 @@ def sensitivity(only: list[str]) -> None:
         cells = [f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" for mean, low, high in found.values()]
         lines.append([name, moved, *cells])
     table = make_table(["number", "moved", *HABITS], lines)
+    told = textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)
     fill(PAGE, {"sensitivity": f"{told}\n\n{table}"})
 
 
