@@ -35,8 +35,8 @@ SIGNALS = (
     Signal("tau", "ms", "ms", "LV relaxation constant", (0.0, 300.0), (20.0, 120.0)),
     Signal("ese", "mmHg/mL", "mm[Hg]/mL", "End-systolic elastance", (0.0, 20.0), (0.2, 6.0)),
 )
-# Recorded in some places; a row here is all that a new column needs. The ranges are ours and wide, to
-# catch units rather than patients: usual are 0.5 to 2.2 mmol/L, and 0.03 to 0.5 µg/kg/min by the
+# Recorded in some places; a row here is all that a new column needs. The ranges are ours and wide,
+# to catch units rather than patients: usual are 0.5 to 2.2 mmol/L, and 0.03 to 0.5 µg/kg/min by the
 # dosage guidance that mimic-code quotes.
 FURTHER = (
     Signal("lactate", "mmol/L", "mmol/L", "Blood lactate", (0.0, 40.0), (0.3, 20.0)),
