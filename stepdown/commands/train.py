@@ -23,7 +23,6 @@ from stepdown.artifacts import (
     MANIFEST,
     Content,
     check_folder,
-    load_config,
     provenance,
     require_free,
     to_json,
@@ -40,7 +39,6 @@ from stepdown.experiment.readers import GivenModel, read_policies
 from stepdown.experiment.stopping import Stop, stoppable
 from stepdown.experiment.training import METRICS, TrainPolicy, level_mix, read_lines
 from stepdown.guardian.fit import KIND as GUARDIAN
-from stepdown.guardian.fit import SavedGuardian
 from stepdown.guardian.guardians import density_of, load_guardian
 from stepdown.handover import DataName, SettingName, Transitions
 from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, load_ensemble
@@ -205,7 +203,7 @@ class _Given:
     """
 
     def __init__(self, config: TrainConfig | SearchConfig):
-        self.config, self.name = config, _row_of(config)
+        self.config, self.name = config, SHORT.get(config.method, config.method)
         self.parts: Parts | None = None
         self.source, self.train, self.select, self.digest = self._hours()
         self.recipe = _read_recipe(config, self.name)
@@ -328,15 +326,6 @@ class _Given:
 
 
 _FIT = "Fit one with stepdown {} fit."
-
-
-def _row_of(config: TrainConfig | SearchConfig) -> str:
-    """The row of METHODS; for `cormpo` that of the guardian's density, where there is one."""
-    if config.method not in SHORT or config.guardian is None:
-        return SHORT.get(config.method, config.method)
-    density = load_config(config.guardian, SavedGuardian, kind=GUARDIAN).density
-    rows = [x.name for x in METHODS.values() if x.group == "paper" and x.density == density]
-    return rows[0] if rows else SHORT[config.method]
 
 
 def _seal(path: Path, kind: str) -> str:

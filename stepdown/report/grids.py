@@ -8,11 +8,13 @@ import csv
 import html
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 DASH = "–"
+PROSE = 120  # columns of a Markdown line that is no table
 _PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-", "²": "2"})
 
 
@@ -194,7 +196,7 @@ def to_markdown(grid: Grid) -> str:
             lines.append(f"| *{grid.groups[place]}* " + "| " * (len(grid.head) - 1) + "|")
         lines.append(pipes([_marked(cell) for cell in row]))
     if grid.note:
-        lines += ["", grid.note]
+        lines += ["", textwrap.fill(grid.note, PROSE, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
 
 

@@ -27,6 +27,14 @@ def test_grids_say_the_same_in_every_form():
         Grid("T", ("Name", "x"), ((Cell("a"),),))
 
 
+def test_a_long_note_is_wrapped_in_markdown():
+    note = " ".join(f"word-{number}" for number in range(60))
+    lines = to_markdown(Grid("", ("Name",), ((Cell("a"),),), note=note)).splitlines()[4:]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 120
+    assert " ".join(lines) == note
+
+
 def test_numbers_have_real_signs_and_no_minus_zero():
     assert [number(x) for x in (-1.005, -0.001, 1234.5)] == ["−1.00", "0.00", "1,234.50"]
     assert [signed(x) for x in (0.5, -0.5, 0.0, float("nan"))] == ["+0.50", "−0.50", "0.00", "–"]
