@@ -3,8 +3,8 @@
 `settle` looks at the whole file, not at its first lines, and gives the mapping back with every
 open entry filled in. What the mapping declares is taken as declared. What has one reading is
 recognized, and said in words (`in_words`) for people to confirm. What has two, such as a `1,234`
-among whole numbers or a `03/04/2024` in a stay that ends before the thirteenth, is a `Question`
-that names both and the entry that settles it: nothing is guessed.
+among whole numbers or a `03/04/2024` in a stay that ends before the thirteenth, is asked about: a
+`QuestionError` names both and the entry that settles it. Nothing is guessed.
 
 The rules: a file has one decimal mark. A mark is a decimal one for certain where the digits around
 it cannot be a group of thousands (`70.5`, `0.125`, `1,234.5`). The other mark, a space or an
@@ -26,6 +26,7 @@ from stepdown.records.readers import (
     PLAIN,
     Layout,
     RecordingError,
+    column_names,
     header_line,
     is_text,
     read_batches,
@@ -39,21 +40,20 @@ ORDER_WORDS: dict[Order, str] = {
 }
 FEW = 0.01  # share of the cells of a column that may contradict the others
 
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0c")) + b"\x7f"  # never in a line of text
 _PIECE = 2**20  # bytes
 _EXPONENT = r"(?:[eE][+-]?\d+)?$"
-_GROUPED = {mark: rf"^[+-]?[1-9]\d{{0,2}}(?:\{mark}\d{{3}})+" for mark in ".,"}
 _DATE = r"^\s*(\d{1,2})[./-](\d{1,2})[./-]\d{4}(?:\D|$)"
 _YEAR_FIRST = r"^\s*\d{4}[./-]"
 
 
-class Question(MappingError):
+class QuestionError(MappingError):
     """A file that can be read in two ways; the mapping has to say in which."""
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class Evidence:
     """Cells that speak for a decimal mark, or for both, with one of each to show."""
 
     point: int = 0
@@ -61,14 +61,14 @@ class _Evidence:
     either: int = 0
     shown: tuple[str, str, str] = ("", "", "")
 
-    def __add__(self, other: "_Evidence") -> "_Evidence":
+    def __add__(self, other: "Evidence") -> "Evidence":
         shown = tuple(a or b for a, b in zip(self.shown, other.shown, strict=True))
         counts = (self.point + other.point, self.comma + other.comma, self.either + other.either)
-        return _Evidence(*counts, (shown[0], shown[1], shown[2]))
+        return Evidence(*counts, (shown[0], shown[1], shown[2]))
 
 
 @dataclass(frozen=True)
-class _Dates:
+class Dates:
     """What the first two numbers of the dates of a column can be."""
 
     first: int = 0  # the largest
@@ -78,8 +78,8 @@ class _Dates:
     dotted: bool = True  # all of them
     shown: str = ""
 
-    def __add__(self, other: "_Dates") -> "_Dates":
-        return _Dates(
+    def __add__(self, other: "Dates") -> "Dates":
+        return Dates(
             max(self.first, other.first),
             max(self.second, other.second),
             self.year_first + other.year_first,
@@ -98,9 +98,9 @@ def settle(path: Path, columns: Columns) -> Columns:
         return _iso(columns)
     numbers, dates = _read_evidence(path, columns, layout)
     if columns.decimal_comma is None:
-        columns = replace(columns, decimal_comma=_decimal_comma(numbers, path))
+        columns = replace(columns, decimal_comma=decimal_comma_of([numbers], path))
     if dated:
-        columns = replace(columns, order=_order(dates, path))
+        columns = replace(columns, order=order_of(dates, path))
     return _iso(columns)
 
 
@@ -147,7 +147,7 @@ def _encoding(path: Path) -> str:
     """By its mark, or the first of UTF-8, UTF-16 and Windows-1252 that all bytes are text in."""
     with path.open("rb") as stream:
         head = stream.read(_PIECE)
-    for mark, name in _BOMS:
+    for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
     even, odd = head[0::2].count(0), head[1::2].count(0)
@@ -184,7 +184,7 @@ def _decodes(path: Path, name: str) -> Iterator[bool]:
 def _separator(path: Path, encoding: str, columns: Columns | None) -> str:
     """The one that gives every row as many cells as there are names."""
     line = header_line(path, encoding)
-    wanted = {name for name in columns.wanted()} if columns else set()
+    wanted = set(columns.wanted()) if columns else set()
     names = {mark: _cells(line, mark) for mark in SEPARATORS}
     likely = [mark for mark, cells in names.items() if len(cells) > 1 and _distinct(cells)]
     if len(likely) > 1:
@@ -193,7 +193,7 @@ def _separator(path: Path, encoding: str, columns: Columns | None) -> str:
         likely = [mark for mark in likely if _fits(path, encoding, mark, len(names[mark]))]
     if len(likely) > 1:
         words = " or ".join(f"{SEPARATORS[mark]} ({len(names[mark])} columns)" for mark in likely)
-        raise Question(
+        raise QuestionError(
             f"{path}: expected one separator of cells, got a file that {words} would fit. Say "
             f"csv.separator = {likely[0]!r} or {likely[1]!r} in the mapping."
         )
@@ -211,25 +211,30 @@ def _distinct(cells: list[str]) -> bool:
 def _fits(path: Path, encoding: str, mark: str, count: int) -> bool:
     """Whether no row has more cells than there are names, and most have as many."""
     rows = full = 0
-    with path.open(encoding=encoding, newline="") as stream:
-        for row in csv.reader(stream, delimiter=mark):
-            if len(row) > count:
-                return False
-            rows, full = rows + bool(row), full + (len(row) == count)
+    try:
+        with path.open(encoding=encoding, newline="") as stream:
+            for row in csv.reader(stream, delimiter=mark):
+                if len(row) > count:
+                    return False
+                rows, full = rows + bool(row), full + (len(row) == count)
+    except csv.Error:  # a cell without an end
+        return False
     return 2 * full > rows
 
 
 # ── numbers and dates ────────────────────────────────────────────────────────────────────────────
 
 
-def _read_evidence(path: Path, columns: Columns, layout: Layout) -> tuple[_Evidence, _Dates]:
+def _read_evidence(path: Path, columns: Columns, layout: Layout) -> tuple[Evidence, Dates]:
     """What every cell of the mapped columns says about numbers and dates."""
-    numbers, dates = _Evidence(), _Dates()
+    numbers, dates = Evidence(), Dates()
     stamps = columns.time.column if columns.time and columns.time.unit in (STAMPS, DATES) else None
-    for frame in read_batches(path, None, layout):
-        for name in [name for name in columns.wanted() if name in frame.columns]:
-            if frame[name].dtype != pl.String or name == columns.patient:
-                continue
+    names = [name for name in columns.wanted() if name in column_names(path, layout)]
+    for frame in read_batches(path, names, layout):
+        text = [name for name in names if frame[name].dtype == pl.String]
+        if not text:
+            break  # numbers and dates by type
+        for name in [name for name in text if name != columns.patient]:
             if name == stamps:
                 dates += date_evidence(frame[name])
             else:
@@ -237,18 +242,19 @@ def _read_evidence(path: Path, columns: Columns, layout: Layout) -> tuple[_Evide
     return numbers, dates
 
 
-def number_evidence(cells: pl.Series) -> _Evidence:
+def number_evidence(cells: pl.Series) -> Evidence:
     """How many numbers of a column need a decimal point, a decimal comma, or could have either."""
     text = cells.str.strip_chars()
     marked = text.filter(text.str.contains(r"^[+-]?[\d'’\s]*[.,][\d.,'’\s]*(?:[eE][+-]?\d+)?$"))
     if not len(marked):
-        return _Evidence()
+        return Evidence()
     may = {mark: _may_be(marked, mark) for mark in ".,"}
     point, comma = may["."] & ~may[","], may[","] & ~may["."]
     either = may["."] & may[","]
     shown = tuple(str(next(iter(marked.filter(x).head(1)), "")) for x in (point, comma, either))
-    counts = (int(x.sum()) for x in (point, comma, either))
-    return _Evidence(*counts, (shown[0], shown[1], shown[2]))
+    return Evidence(
+        int(point.sum()), int(comma.sum()), int(either.sum()), (shown[0], shown[1], shown[2])
+    )
 
 
 def _may_be(text: pl.Series, mark: str) -> pl.Series:
@@ -277,11 +283,12 @@ def plain_number(text: pl.Series, decimal_comma: bool) -> pl.Series:
     return frame.select(chosen.str.replace(",", ".", literal=True))["text"]
 
 
-def _decimal_comma(found: _Evidence, path: Path) -> bool:
-    """The mark that the cells need; a question where they need none or both."""
+def decimal_comma_of(evidence: Iterable[Evidence], path: Path | str) -> bool:
+    """Whether the cells need a comma; a question where they need both marks, or have either."""
+    found = sum(evidence, Evidence())
     point, comma, either = found.shown
     if min(found.point, found.comma) > FEW * (found.point + found.comma) + 1:
-        raise Question(
+        raise QuestionError(
             f"{path}: expected one decimal mark, got numbers such as {point!r} and {comma!r}. "
             "Export one of them, or say csv.decimal_comma = false or true in the mapping: the "
             "others then count as no numbers."
@@ -290,7 +297,7 @@ def _decimal_comma(found: _Evidence, path: Path) -> bool:
         grouped = either.replace(",", "").replace(".", "")
         split = either.replace(",", ".")
         yes, no = (split, grouped) if "," in either else (grouped, split)
-        raise Question(
+        raise QuestionError(
             f"{path}: expected to know the decimal mark, got only numbers such as {either!r}, "
             f"which may be {split} or {grouped}. Say csv.decimal_comma = true ({yes}) or false "
             f"({no}) in the mapping."
@@ -298,13 +305,13 @@ def _decimal_comma(found: _Evidence, path: Path) -> bool:
     return found.comma > found.point
 
 
-def date_evidence(cells: pl.Series) -> _Dates:
+def date_evidence(cells: pl.Series) -> Dates:
     """The largest first and second number of the dates of a column."""
     parts = cells.str.extract_groups(_DATE)
     first = parts.struct.field("1").cast(pl.Int64, strict=False)
     second = parts.struct.field("2").cast(pl.Int64, strict=False)
     told = cells.filter(first.is_not_null())
-    return _Dates(
+    return Dates(
         _largest(first),
         _largest(second),
         int(cells.str.contains(_YEAR_FIRST).sum()),
@@ -319,17 +326,17 @@ def _largest(numbers: pl.Series) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _order(found: _Dates, path: Path) -> Order | None:
+def order_of(found: Dates, path: Path | str) -> Order:
     """The order of dates; a question where the days do not tell."""
     if found.year_first and found.other:
-        raise Question(
+        raise QuestionError(
             f"{path}: expected dates of one order, got {found.other:,} such as {found.shown!r} "
             f"beside {found.year_first:,} that begin with the year. Export one of them."
         )
     if not found.other:
         return "year-month-day"  # also where the cells are dates by type
     if found.first > 12 and found.second > 12:
-        raise Question(
+        raise QuestionError(
             f"{path}: expected dates of one order, got days above 12 in the first and in the "
             "second place. Export one order of dates."
         )
@@ -339,13 +346,8 @@ def _order(found: _Dates, path: Path) -> Order | None:
         return "month-day-year"
     if found.dotted:
         return "day-month-year"
-    raise Question(
+    raise QuestionError(
         f"{path}: expected to know the order of dates, got only dates such as {found.shown!r}, "
         "which may be day, month, year or month, day, year. Say time.order = 'day-month-year' or "
         "'month-day-year' in the mapping."
     )
-
-
-def text_columns(frame: pl.DataFrame) -> Iterable[pl.Series]:
-    """The columns of a table that hold text."""
-    return (column for column in frame if column.dtype == pl.String)
