@@ -19,7 +19,8 @@ from stepdown.signals import KNOWN, NAMES
 
 WAVEFORM_INTERVAL = 1 / 24  # s; faster is a waveform
 FLAT_SECONDS, FLAT_MINUTES = 10.0, 30.0
-CHANCE = 0.01  # flat runs that a sound column would make by chance
+CHANCE = (1e-2, 1e-4)  # flat runs that a sound column would make by chance; a rounded one
+ROUNDED = 0.05  # share of equal neighbors from which on rounding makes them
 PRIOR = 5  # steps
 RULE = 0.5  # share of equal neighbors from which on equal values say nothing
 # Lines that stand still in a healthy recording: a controller holds the speed, a pacemaker the
@@ -73,7 +74,8 @@ def _repeated_values(name: str, values, second, interval: float) -> np.ndarray:
     for number in np.flatnonzero(lengths + 1 >= shortest):
         others, length = np.delete(lengths, number), int(lengths[number])
         chance = _chance(name, values, interval, others, judged - length)
-        if chance < RULE and judged * chance**length < CHANCE:
+        allowed = CHANCE[chance > ROUNDED]
+        if chance < RULE and judged * chance**length < allowed:
             first, last = found[number]
             flat[first : last + 2] = True
     return flat
@@ -83,13 +85,15 @@ def _chance(name: str, values, interval: float, others: np.ndarray, steps: int) 
     """How often a sound value is equal to the one before, as the other steps of the stay tell.
 
     Of the share of equal neighbors and the share of runs that went on, the larger counts. What the
-    digits let expect weighs as much as `PRIOR` steps, since a short stay proves little.
+    digits let expect weighs as much as `PRIOR` steps, since a short stay proves little; digits
+    that the usual movement of the signal does not reach hide all of it.
     """
-    equal = int(others.sum())
+    equal, usual = int(others.sum()), 3 * USUAL_STEP[name]
+    expected = digit(values) / usual
+    if expected >= 1:
+        return 1.0
     if steps == equal:  # it moves nowhere else
-        return digit(values) / (3 * USUAL_STEP[name] * min(interval / 600.0, 1.0) ** 0.5)
-    moves = np.abs(np.diff(values))
-    expected = min(digit(values) / (3 * float(np.median(moves[moves > 0]))), 1.0)
+        return expected / min(interval / 600.0, 1.0) ** 0.5
     share = max((equal + PRIOR * expected) / (steps + PRIOR), 0.5 / steps)
     return max(share, (equal - len(others) + share) / (equal + 1))
 
