@@ -19,7 +19,7 @@ from stepdown.signals import KNOWN, NAMES
 
 WAVEFORM_INTERVAL = 1 / 24  # s; faster is a waveform
 FLAT_SECONDS, FLAT_MINUTES = 10.0, 30.0
-CHANCE = (1e-2, 1e-4)  # flat runs that a sound column would make by chance; a rounded one
+CHANCE = (1e-3, 1e-4)  # flat runs that a sound column would make by chance; a rounded one
 ROUNDED = 0.05  # share of equal neighbors from which on rounding makes them
 PRIOR = 5  # steps
 RULE = 0.5  # share of equal neighbors from which on equal values say nothing
@@ -94,7 +94,7 @@ def _chance(name: str, values, interval: float, others: np.ndarray, steps: int) 
         return 1.0
     if steps == equal:  # it moves nowhere else
         return expected / min(interval / 600.0, 1.0) ** 0.5
-    share = max((equal + PRIOR * expected) / (steps + PRIOR), 0.5 / steps)
+    share = max((equal + PRIOR * expected) / (steps + PRIOR), min(0.5 / steps, expected))
     return max(share, (equal - len(others) + share) / (equal + 1))
 
 

@@ -149,10 +149,10 @@ def _passes(rows, wall, placed, doubled: Doubled | None) -> np.ndarray | None:
 
 def _gap_around(rows, wall, inside, others) -> bool:
     """Whether a reading of these rows leaves an hour empty, before or after them."""
-    before, after = _known(wall, rows[0], -1), _known(wall, rows[-1], 1)
+    before, after = _known(wall, int(rows[0]), -1), _known(wall, int(rows[-1]), 1)
     gaps = [inside[rows[0]] - others[before]] if before is not None else []
     gaps += [others[after] - inside[rows[-1]]] if after is not None else []
-    return max(gaps, default=0.0) >= 3600.0
+    return bool(max(gaps, default=0.0) >= 3600.0)
 
 
 def _known(wall: np.ndarray, row: int, by: int) -> int | None:

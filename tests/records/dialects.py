@@ -40,6 +40,7 @@ COLUMNS = {  # name in the file, unit, middle, spread of ten minutes
     "speed": ("rpm", "rpm", 0.0, 0.0),
 }
 EMPTY = ("", "-", "--", "NaN", "n/a")
+COUNTED = ("min", "s", "h")  # times that are no dates
 
 
 @dataclass
@@ -56,45 +57,61 @@ class Case:
 def draw_case(seed: int) -> Case:
     """A file in a dialect that this seed decides."""
     draw = random.Random(seed)
-    case, ask = Case(), []
-    separator = draw.choice([",", ";", "\t", "|"])
-    mark = draw.choice([".", ","])
-    quoted = draw.random() < 0.2 or (mark == separator and draw.random() < 0.8)
-    names = ["map", "hr", "pulsatility", *draw.sample(["flow", "speed"], draw.randrange(3))]
-    digits = {name: draw.choice([0, 1, 1, 2, 3]) for name in names}
-    if draw.random() < 0.25:
-        digits = dict.fromkeys(names, draw.choice([0, 3]))
-    thousands = draw.choice(["", "", {".": ",", ",": "."}[mark], " ", "'"])
-    if thousands == separator and not quoted:
-        thousands = ""
-    clock = _Clock(draw)
-    header = ["Patient", "Zeit", *(COLUMNS[name][0] for name in names), "Stufe", "Notiz"]
+    case, form, clock = Case(), _Form(draw), _Clock(draw)
+    header = ["Patient", "Zeit", *(COLUMNS[name][0] for name in form.names), "Stufe", "Notiz"]
     rows = [header]
     for number in range(draw.choice([1, 2, 3])):
-        rows += _stay(f"p{number + 1}", draw, case, clock, (names, digits, mark, thousands))
-    case.text = _write(rows, separator, quoted, draw.choice(["\n", "\r\n"]))
+        rows += _stay(f"p{number + 1}", draw, case, clock, form)
+    case.text = _write(rows, form.separator, form.quoted, draw.choice(["\n", "\r\n"]))
     case.encoding = draw.choice(["utf-8", "utf-8-sig", "cp1252", "latin-1", "utf-16", "utf-16-be"])
     numbers = [cell for row in rows[1:] for cell in row[2:-1]]
-    numbers += [row[1] for row in rows[1:]] if clock.unit != "date" else []
-    if mark == separator and not quoted and any(mark in cell for cell in numbers):
-        ask.append("cells that no quotes hold together")
-    time = {"column": "Zeit", "unit": clock.unit}
-    settled = draw.random() < 0.3
+    numbers += [row[1] for row in rows[1:]] if clock.unit in COUNTED else []
+    settled, ask = draw.random() < 0.3, []
     case.mapping = {
         "kind": "values",
         "patient": {"column": "Patient"},
-        "time": time | clock.declared(settled, ask),
+        "time": {"column": "Zeit", "unit": clock.unit} | clock.declared(settled, ask),
         "level": {"column": "Stufe"},
-        "signals": {n: {"column": COLUMNS[n][0], "unit": COLUMNS[n][1]} for n in names},
+        "signals": {n: {"column": COLUMNS[n][0], "unit": COLUMNS[n][1]} for n in form.names},
     }
     if settled:
-        case.mapping["csv"] = {"decimal_comma": mark == ","}
-        if draw.random() < 0.5:
-            case.mapping["csv"] |= {"separator": separator}
-    elif _either(numbers):
-        ask.append("decimal mark")
-    case.asked = tuple(ask)
+        case.mapping["csv"] = {"decimal_comma": form.mark == ","}
+        case.mapping["csv"] |= {"separator": form.separator} if draw.random() < 0.5 else {}
+    case.asked = (*ask, *form.questions(numbers, settled))
     return case
+
+
+class _Form:
+    """How the cells and the numbers of a file are written."""
+
+    def __init__(self, draw: random.Random):
+        self.separator = draw.choice([",", ";", "\t", "|"])
+        self.mark = draw.choice([".", ","])
+        same = self.mark == self.separator
+        self.quoted = draw.random() < (0.8 if same else 0.2)
+        more = draw.sample(["flow", "speed"], draw.randrange(3))
+        self.names = ["map", "hr", "pulsatility", *more]
+        self.digits = {name: draw.choice([0, 1, 1, 2, 3]) for name in self.names}
+        if draw.random() < 0.25:
+            self.digits = dict.fromkeys(self.names, draw.choice([0, 3]))
+        other = {".": ",", ",": "."}[self.mark]
+        self.thousands = draw.choice(["", "", other, " ", "'"])
+        if self.thousands == self.separator and not self.quoted:
+            self.thousands = ""
+
+    def write(self, text: str) -> str:
+        """A number in this form."""
+        whole, _, rest = text.partition(".")
+        if self.thousands and len(whole) > 3:
+            whole = f"{whole[:-3]}{self.thousands}{whole[-3:]}"
+        return f"{whole}{self.mark}{rest}" if rest else whole
+
+    def questions(self, numbers: list[str], settled: bool) -> list[str]:
+        """What about the numbers nobody can tell."""
+        loose = self.mark == self.separator and not self.quoted
+        if loose and any(self.mark in cell for cell in numbers):
+            return ["cells that no quotes hold together"]
+        return ["decimal mark"] if not settled and _either(numbers) else []
 
 
 class _Clock:
@@ -128,7 +145,7 @@ class _Clock:
 
     def write(self, moment: datetime.datetime, first: datetime.datetime) -> str:
         """One stamp, or the time since some moment."""
-        if self.unit in ("min", "s", "h"):
+        if self.unit in COUNTED:
             seconds = (moment - first).total_seconds()
             return f"{seconds / {'s': 1, 'min': 60, 'h': 3600}[self.unit]:.6g}"
         local = self.local(moment, first)
@@ -151,7 +168,7 @@ class _Clock:
         """The rows that are recorded; notes whether the change of the clock can be told."""
         zone = ZoneInfo(self.zone)
         offsets = [moment.astimezone(zone).utcoffset() for moment in moments]
-        crossed = len(set(offsets)) > 1 and not self.offset and self.unit in ("date", "ISO-8601")
+        crossed = len(set(offsets)) > 1 and not self.offset and self.unit not in COUNTED
         if not crossed or self.moved == "changed":
             return moments
         change = next(i for i in range(1, len(moments)) if offsets[i] != offsets[i - 1])
@@ -168,7 +185,7 @@ class _Clock:
 
     def declared(self, settled: bool, ask: list[str]) -> dict[str, str]:
         """What the mapping says about dates, and what it leaves open."""
-        if self.unit in ("min", "s", "h"):
+        if self.unit in COUNTED:
             return {}
         said = {"zone": self.zone} if self.named and not self.offset else {}
         if not self.named:
@@ -189,12 +206,12 @@ class _Clock:
         return said
 
 
-def _stay(patient: str, draw: random.Random, case: Case, clock: _Clock, form) -> list[list[str]]:
+def _stay(
+    patient: str, draw: random.Random, case: Case, clock: "_Clock", form: _Form
+) -> list[list[str]]:
     """The rows of one stay, and the truth about it."""
-    names, digits, mark, thousands = form
-    first = clock.start(draw)
-    count = draw.randrange(30, 50)
-    moments = clock.meet([first + i * STEP for i in range(count)])
+    first, names = clock.start(draw), form.names
+    moments = clock.meet([first + i * STEP for i in range(draw.randrange(30, 50))])
     level = 2 + draw.randrange(8)
     levels = [level if i < 20 else max(level - 1, 2) for i in range(len(moments))]
     values = np.full((len(moments), len(names)), np.nan)
@@ -204,17 +221,17 @@ def _stay(patient: str, draw: random.Random, case: Case, clock: _Clock, form) ->
         for k, name in enumerate(names):
             middle, spread = COLUMNS[name][2:]
             number = draw.gauss(middle, spread) if spread else SPEEDS[levels[i] - 2]
-            text = f"{number:.{0 if name == 'speed' else digits[name]}f}"
+            text = f"{number:.{0 if name == 'speed' else form.digits[name]}f}"
             if lost.get(name) == i:
                 cells.append(draw.choice(EMPTY))
                 continue
             values[i, k] = float(text)
-            cells.append(_number(text, mark, thousands))
+            cells.append(form.write(text))
         time = clock.write(moment, first)
-        time = time.replace(".", mark) if clock.unit in ("min", "s", "h") else time
+        time = time.replace(".", form.mark) if clock.unit in COUNTED else time
         word = draw.choice(["P-{}", "P{}", "{}"]).format(levels[i])
         rows.append([patient, time, *cells, word, draw.choice(["", "ok", "müde"])])
-    if clock.moved == "sorted" and clock.unit in ("date", "ISO-8601") and not clock.offset:
+    if clock.moved == "sorted" and clock.unit not in COUNTED and not clock.offset:
         order = sorted(range(len(rows)), key=lambda i: _naive(clock, moments[i], first))
         rows = [rows[i] for i in order]
     block = [round((moment - moments[0]) / STEP) for moment in moments]
@@ -224,13 +241,6 @@ def _stay(patient: str, draw: random.Random, case: Case, clock: _Clock, form) ->
 
 def _naive(clock: _Clock, moment, first) -> datetime.datetime:
     return clock.local(moment, first).replace(tzinfo=None)
-
-
-def _number(text: str, mark: str, thousands: str) -> str:
-    whole, _, rest = text.partition(".")
-    if thousands and len(whole) > 3:
-        whole = f"{whole[:-3]}{thousands}{whole[-3:]}"
-    return f"{whole}{mark}{rest}" if rest else whole
 
 
 def _either(cells: list[str]) -> bool:
