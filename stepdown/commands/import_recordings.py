@@ -105,7 +105,7 @@ def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...])
         "# Dataset card: imported recordings",
         "**Real or foreign recordings, imported; not checked by a clinician; not for care.**",
         _size(cohort),
-        f"{'; '.join(record.read_as).capitalize()}.",
+        " ".join(f"File {words}." for words in record.read_as),
         f"Read as {record.columns.kind} with pump profile `{record.profile}`; "
         f"one sample every {record.minutes:g} min. `config.json` holds the mapping, `log.json` "
         "what was left out, stay by stay. There is no truth behind recordings, hence no latents.",

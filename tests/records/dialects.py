@@ -177,7 +177,8 @@ class _Clock:
         )
         # A clock that nobody changed shows the doubled hour once, and a skipped one after all. A
         # stay that begins in the doubled hour and goes on without a gap is in its second pass.
-        if self.moved == "kept" or (autumn and (self.moved == "sorted" or change > 6)):
+        told = autumn and change == 6 and self.moved != "sorted"
+        if not told and (autumn or self.moved == "kept"):
             self.wall.append(self.moved)
         if autumn and self.moved == "once":
             return moments[: change - 6] + moments[change:]
