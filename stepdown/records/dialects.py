@@ -43,6 +43,7 @@ FEW = 0.01  # share of the cells of a column that may contradict the others
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0c")) + b"\x7f"  # never in a line of text
 _PIECE = 2**20  # bytes
+_FIRST = 4096  # cells
 _EXPONENT = r"(?:[eE][+-]?\d+)?$"
 _DATE = r"^\s*(\d{1,2})[./-](\d{1,2})[./-]\d{4}(?:\D|$)"
 _YEAR_FIRST = r"^\s*\d{4}[./-]"
@@ -243,23 +244,31 @@ def _read_evidence(path: Path, columns: Columns, layout: Layout) -> tuple[Eviden
 
 
 def number_evidence(cells: pl.Series) -> Evidence:
-    """How many numbers of a column need a decimal point, a decimal comma, or could have either."""
-    text = cells.str.strip_chars()
-    marked = text.filter(text.str.contains(r"^[+-]?[\d'’\s]*[.,][\d.,'’\s]*(?:[eE][+-]?\d+)?$"))
-    if not len(marked):
+    """How many numbers of a column need a decimal point, a decimal comma, or could have either.
+
+    A column with one kind of mark is settled by its first cells if these are; the rest, which may
+    be millions, cannot contradict them.
+    """
+    marks = [cells.str.contains(mark, literal=True).any() for mark in ".,"]
+    if not any(marks):
         return Evidence()
-    may = {mark: _may_be(marked, mark) for mark in ".,"}
-    point, comma = may["."] & ~may[","], may[","] & ~may["."]
-    either = may["."] & may[","]
-    shown = tuple(str(next(iter(marked.filter(x).head(1)), "")) for x in (point, comma, either))
-    return Evidence(
-        int(point.sum()), int(comma.sum()), int(either.sum()), (shown[0], shown[1], shown[2])
-    )
+    if not all(marks):
+        first = _evidence(cells.head(_FIRST))
+        if first.point or first.comma:
+            return first
+    return _evidence(cells)
 
 
-def _may_be(text: pl.Series, mark: str) -> pl.Series:
-    """Which cells are numbers with this decimal mark, groups of thousands included."""
-    return plain_number(text, mark == ",").is_not_null()
+def _evidence(cells: pl.Series) -> Evidence:
+    text = cells.str.strip_chars()
+    marked = text.filter(text.str.contains(r"^[+-]?[\d'’\s]*[.,][\d.,'’\s]*(?:[eE].*)?$"))
+    if marked.is_empty():
+        return Evidence()
+    point = plain_number(marked, decimal_comma=False).is_not_null()
+    comma = plain_number(marked, decimal_comma=True).is_not_null()
+    kinds = [marked.filter(kind) for kind in (point & ~comma, comma & ~point, point & comma)]
+    shown = [str(next(iter(kind.head(1)), "")) for kind in kinds]
+    return Evidence(len(kinds[0]), len(kinds[1]), len(kinds[2]), (shown[0], shown[1], shown[2]))
 
 
 def plain_number(text: pl.Series, decimal_comma: bool) -> pl.Series:

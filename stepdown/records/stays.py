@@ -41,7 +41,6 @@ from stepdown.signals import HIGHEST, NAMES, columns_with
 
 # Cells that say: nothing was measured. Consoles show dashes.
 EMPTY = ("", "-", "--", "---", "—", "–", "−", "na", "n/a", "nan", "null", "none", ".")
-ENDLESS = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 EXAMPLES = 3  # of unreadable cells
 HELD_ROWS = 2**22  # of several stays at once, where a file mixes patients
 WRONG_SHARE = 0.01  # of the cells of a column that may be unreadable, beside a single one
@@ -288,15 +287,24 @@ def read_line(cells: pl.Series, unit: str | None, decimal_comma: bool = False) -
     if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
         return Line(cells.cast(pl.Float64).fill_null(np.nan).to_numpy(), unit)
     text = cells.cast(pl.String).str.strip_chars()
+    numbers = _quick_numbers(text, decimal_comma)
+    left = (numbers.is_null() & text.is_not_null()).arg_true()
+    if len(left):  # thousands marks, empty words, text
+        marked = plain_number(text.gather(left), decimal_comma).cast(pl.Float64, strict=False)
+        numbers = numbers.scatter(left, marked)
     lower = text.str.to_lowercase()
-    numbers = plain_number(text, decimal_comma).cast(pl.Float64, strict=False)
-    endless = lower.is_in(ENDLESS).fill_null(False)
-    if endless.any():  # a number, if not a measurement: outside every range
-        numbers = numbers.zip_with(~endless, lower.cast(pl.Float64, strict=False))
     bad = numbers.is_null() & text.is_not_null() & ~lower.is_in(EMPTY)
     examples = tuple(text.filter(bad).unique(maintain_order=True).head(EXAMPLES).to_list())
     rows = tuple(bad.arg_true().to_list())
     return Line(numbers.fill_null(np.nan).to_numpy(), unit, rows, examples)
+
+
+def _quick_numbers(text: pl.Series, decimal_comma: bool) -> pl.Series:
+    """The numbers of cells that hold digits and perhaps one mark; infinities are numbers, too."""
+    if decimal_comma:
+        clear = text.set(text.str.contains(".", literal=True).fill_null(False), None)
+        text = clear.str.replace(",", ".", literal=True)
+    return text.cast(pl.Float64, strict=False)
 
 
 def _read_level(cells: pl.Series, decimal_comma: bool) -> Line:
