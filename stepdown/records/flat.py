@@ -85,13 +85,11 @@ def _chance(name: str, values, interval: float, others: np.ndarray, steps: int) 
     """How often a sound value is equal to the one before, as the other steps of the stay tell.
 
     Of the share of equal neighbors and the share of runs that went on, the larger counts. What the
-    digits let expect weighs as much as `PRIOR` steps, since a short stay proves little; digits
-    that the usual movement of the signal does not reach hide all of it.
+    digits let expect weighs as much as `PRIOR` steps, since a short stay proves little: where the
+    usual movement of the signal is far below a digit, only a lively stay proves anything.
     """
     equal, usual = int(others.sum()), 3 * USUAL_STEP[name]
     expected = digit(values) / usual
-    if expected >= 1:
-        return 1.0
     if steps == equal:  # it moves nowhere else
         return expected / min(interval / 600.0, 1.0) ** 0.5
     share = max((equal + PRIOR * expected) / (steps + PRIOR), min(0.5 / steps, expected))

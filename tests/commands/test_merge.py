@@ -8,11 +8,11 @@ import polars as pl
 from stepdown.__main__ import main
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort
-from stepdown.signals import NAMES
+from stepdown.signals import KNOWN, NAMES
 from tests.records.recordings import VALUES, import_words, mapping_file, value_table
 
 
-def imported(folder, name, patients, *, lactate=False, profile="cp"):
+def imported(folder, name, patients, *, further=None, profile="cp"):
     """A cohort folder of these patients, each at a level of its own."""
     place = folder / f"made-{name}"
     place.mkdir()
@@ -21,10 +21,11 @@ def imported(folder, name, patients, *, lactate=False, profile="cp"):
         for patient, level in patients.items()
     ]
     mapping = VALUES
-    if lactate:
-        tables = [table.with_columns(lactate=1.5 + pl.col("level") / 10) for table in tables]
-        entry = {"column": "lactate", "unit": "mmol/L"}
-        mapping = VALUES | {"signals": VALUES["signals"] | {"lactate": entry}}
+    if further:
+        more = (1.5 + pl.col("level") / 10).alias(further)
+        tables = [table.with_columns(more) for table in tables]
+        entry = {"column": further, "unit": KNOWN[further].unit}
+        mapping = VALUES | {"signals": VALUES["signals"] | {further: entry}}
     pl.concat(tables).write_csv(place / "table.csv")
     mapping_file(place, mapping)
     words = import_words(place, place / "table.csv", "--profile", profile)
@@ -38,29 +39,36 @@ def merge(folder, *sources, more=()):
 
 
 def test_merged_patients_keep_their_hours(tmp_path, capsys):
-    one = imported(tmp_path, "one", {"a": 3, "b": 4})
-    two = imported(tmp_path, "two", {"c": 7}, lactate=True)
+    one = imported(tmp_path, "one", {"a": 3, "b": 4}, further="lactate")
+    two = imported(tmp_path, "two", {"c": 7}, further="norepinephrine")
     capsys.readouterr()
     assert merge(tmp_path, one, two) == 0
     printed = capsys.readouterr().out
     assert "one: 2 patients.\ntwo: 1 patients.\nMerged: 3 patients, 15 decisions." in printed
-    assert "lactate is empty in the patients of one." in printed
+    assert "lactate is empty in the patients of two." in printed
+    assert "norepinephrine is empty in the patients of one." in printed
     cohort = read_cohort(tmp_path / "all")
     assert (cohort.patient, cohort.role) == (("a", "b", "c"), "all")
-    assert cohort.columns == (*NAMES, "lactate")
+    assert cohort.columns == (*NAMES, "lactate", "norepinephrine")
     hours = make_transitions(cohort)
     apart = [make_transitions(read_cohort(source)) for source in (one, two)]
     for name in ("level", "reward", "unshaped", "last"):
         wanted = np.concatenate([np.asarray(getattr(part, name)) for part in apart])
         np.testing.assert_array_equal(getattr(hours, name), wanted)
-    state = np.asarray(hours.state)
-    np.testing.assert_array_equal(state[:10, :, : len(NAMES)], apart[0].state[..., : len(NAMES)])
-    np.testing.assert_array_equal(state[10:], apart[1].state)
-    assert np.isnan(state[:10, :, len(NAMES)]).all()
+    state, size = np.asarray(hours.state), len(NAMES)
+    nothing = np.full((15, 6, 1), np.nan, np.float32)
+    first, second = (np.asarray(part.state) for part in apart)
+    wanted = np.concatenate([first[..., :-1], nothing[:10], first[..., -1:]], axis=2)
+    np.testing.assert_array_equal(state[:10], wanted)
+    wanted = np.concatenate([second[..., :size], nothing[:5], second[..., size:]], axis=2)
+    np.testing.assert_array_equal(state[10:], wanted)
     manifest = json.loads((tmp_path / "all/manifest.json").read_bytes())
     assert list(manifest["about"]["merged"]) == ["one", "two"]
     assert manifest["about"]["merged"]["one"]["config"]["columns"]["kind"] == "values"
-    assert "| two | 1 | map, hr, pulsatility, lactate |" in (tmp_path / "all/card.md").read_text()
+    assert (
+        "| two | 1 | map, hr, pulsatility, norepinephrine |"
+        in (tmp_path / "all/card.md").read_text()
+    )
     assert main(["doctor", str(tmp_path / "all")]) == 0  # a cohort like any other
 
 
