@@ -70,10 +70,11 @@ def _repeated_values(name: str, values, second, interval: float) -> np.ndarray:
     found = runs(repeats)
     lengths = found[:, 1] - found[:, 0] + 1  # equal steps in a row
     judged = int(np.sum(np.isfinite(steps) & regular))
-    shortest = max(3, round(60 * FLAT_MINUTES / interval))
-    for number in np.flatnonzero(lengths + 1 >= shortest):
+    long = np.flatnonzero(lengths + 1 >= max(3, round(60 * FLAT_MINUTES / interval)))
+    expected = digit(values) / (3 * USUAL_STEP[name]) if len(long) else 0.0
+    for number in long:
         others, length = np.delete(lengths, number), int(lengths[number])
-        chance = _chance(name, values, interval, others, judged - length)
+        chance = _chance(expected, interval, others, judged - length)
         allowed = CHANCE[chance > ROUNDED]
         if chance < RULE and judged * chance**length < allowed:
             first, last = found[number]
@@ -81,15 +82,14 @@ def _repeated_values(name: str, values, second, interval: float) -> np.ndarray:
     return flat
 
 
-def _chance(name: str, values, interval: float, others: np.ndarray, steps: int) -> float:
+def _chance(expected: float, interval: float, others: np.ndarray, steps: int) -> float:
     """How often a sound value is equal to the one before, as the other steps of the stay tell.
 
     Of the share of equal neighbors and the share of runs that went on, the larger counts. What the
     digits let expect weighs as much as `PRIOR` steps, since a short stay proves little: where the
     usual movement of the signal is far below a digit, only a lively stay proves anything.
     """
-    equal, usual = int(others.sum()), 3 * USUAL_STEP[name]
-    expected = digit(values) / usual
+    equal = int(others.sum())
     if steps == equal:  # it moves nowhere else
         return expected / min(interval / 600.0, 1.0) ** 0.5
     share = max((equal + PRIOR * expected) / (steps + PRIOR), min(0.5 / steps, expected))
