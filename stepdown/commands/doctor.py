@@ -30,6 +30,7 @@ from stepdown.records.readers import (
 )
 from stepdown.records.stays import Trace, own_columns, recordings
 from stepdown.report.doctor_page import PLOTTED, doctor_page, worst_first
+from stepdown.signals import NAMES
 
 NEEDS_ACTION = 1  # exit code
 
@@ -55,8 +56,8 @@ def doctor(config: DoctorConfig) -> int:
     declared = None if config.columns is None else read_mapping(config.columns)
     found = _Found()
     for file in recordings(config.file):
-        found.columns, found.proposal = _columns(file, declared, found.proposal)
-        _examine_file(file, config, found)
+        columns, found.proposal = _columns(file, declared, found.proposal)
+        _examine_file(file, columns, config, found)
     found.findings.append(_verdict(config.file, found))
     toml = found.proposal.toml if found.proposal else ""
     if config.html is not None:
@@ -75,7 +76,7 @@ class _Found:
     stays: list[Stay] = field(default_factory=list)  # as the import would write them
     refused: int = 0
     read_as: list[str] = field(default_factory=list)
-    columns: Columns | None = None
+    signals: tuple[str, ...] = NAMES  # columns of the cohort
     proposal: Proposal | None = None
 
 
@@ -118,15 +119,15 @@ def _columns(
         ) from question
 
 
-def _examine_file(file: Path, config: DoctorConfig, found: _Found) -> None:
+def _examine_file(file: Path, columns: Columns, config: DoctorConfig, found: _Found) -> None:
     """Add what is in one file."""
-    assert found.columns is not None
+    found.signals = columns.recorded
     if found.proposal:
-        found.findings += _undeclared(file, found.columns, found.proposal)
-    words = in_words(file, found.columns)
+        found.findings += _undeclared(file, columns, found.proposal)
+    words = in_words(file, columns)
     if words not in found.read_as:
         found.read_as.append(words)
-    for looked in look(file, found.columns, ImportConfig(config.profile)):
+    for looked in look(file, columns, ImportConfig(config.profile)):
         found.findings += looked.findings
         if looked.stay is not None:
             found.stays.append(looked.stay)
@@ -143,12 +144,11 @@ def _examine_file(file: Path, config: DoctorConfig, found: _Found) -> None:
 
 def _verdict(path: Path, found: _Found) -> Finding:
     """Whether the import takes the recordings, and how much of them."""
-    assert found.columns is not None
     if found.refused:
         sentence = f"{counted(found.refused, 'stay')} would be refused, for what needs action here."
         return Finding("D18", "action", "", "", (), found.refused, sentence)
     try:
-        cohort, _, intake = combine(found.stays, found.columns, path)
+        cohort, _, intake = combine(found.stays, found.signals, path)
     except RecordingError as error:
         return Finding("D18", "action", "", "", (), 0, f"Refused: {error}")
     told = [

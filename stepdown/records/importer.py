@@ -124,11 +124,11 @@ def import_cohort(
         stays[file] = found
         watch(len(stays) / len(files))
     ordered = [stay for file in files for stay in stays[file]]
-    return combine(ordered, columns, path, accept_losses=config.accept_losses)
+    return combine(ordered, columns.recorded, path, accept_losses=config.accept_losses)
 
 
 def combine(
-    stays: Sequence[Stay], columns: Columns, path: Path, *, accept_losses: bool = False
+    stays: Sequence[Stay], signals: tuple[str, ...], path: Path, *, accept_losses: bool = False
 ) -> Imported:
     """One cohort from all stays; refused if it would not be one, or if too little is left."""
     names = [stay.patient for stay in stays]
@@ -148,7 +148,7 @@ def combine(
             f"{path}: expected at least one usable hour, got none ({reasons or 'too short'}); "
             "see what stepdown doctor says about it."
         )
-    cohort = _to_cohort(usable, columns.recorded)
+    cohort = _to_cohort(usable, signals)
     try:
         check_table(cohort_table(cohort), path)
     except ArtifactError as error:  # a table that would be refused when it is read again
