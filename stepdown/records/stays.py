@@ -286,17 +286,17 @@ def read_line(cells: pl.Series, unit: str | None, decimal_comma: bool = False) -
     """The numbers of a column, and the cells that hold none."""
     if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
         return Line(cells.cast(pl.Float64).fill_null(np.nan).to_numpy(), unit)
-    text = cells.cast(pl.String).str.strip_chars()
+    text = cells.cast(pl.String)
     numbers = _quick_numbers(text, decimal_comma)
     left = (numbers.is_null() & text.is_not_null()).arg_true()
-    if len(left):  # thousands marks, empty words, text
-        marked = plain_number(text.gather(left), decimal_comma).cast(pl.Float64, strict=False)
-        numbers = numbers.scatter(left, marked)
-    lower = text.str.to_lowercase()
-    bad = numbers.is_null() & text.is_not_null() & ~lower.is_in(EMPTY)
-    examples = tuple(text.filter(bad).unique(maintain_order=True).head(EXAMPLES).to_list())
-    rows = tuple(bad.arg_true().to_list())
-    return Line(numbers.fill_null(np.nan).to_numpy(), unit, rows, examples)
+    if not len(left):
+        return Line(numbers.fill_null(np.nan).to_numpy(), unit)
+    rest = text.gather(left).str.strip_chars()  # spaces, thousands marks, empty words, text
+    marked = plain_number(rest, decimal_comma).cast(pl.Float64, strict=False)
+    bad = marked.is_null() & ~rest.str.to_lowercase().is_in(EMPTY)
+    numbers = numbers.scatter(left, marked).fill_null(np.nan).to_numpy()
+    examples = tuple(rest.filter(bad).unique(maintain_order=True).head(EXAMPLES).to_list())
+    return Line(numbers, unit, tuple(left.filter(bad).to_list()), examples)
 
 
 def _quick_numbers(text: pl.Series, decimal_comma: bool) -> pl.Series:
