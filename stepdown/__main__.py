@@ -56,6 +56,7 @@ COMMANDS: dict[str, Command] = {
         "import_recordings",
         "Import recordings into a cohort folder.",
     ),
+    "merge": Command("merge", "MergeConfig", "merge", "Merge cohort folders into one."),
     "score": Command(
         "score", "ScoreConfig", "score", "Score the stays of a cohort or episode file."
     ),

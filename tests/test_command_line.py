@@ -102,7 +102,7 @@ def test_help_names_every_option_with_its_default(command, capsys):
     config = getattr(module, COMMANDS[command].config)
     assert config.__doc__ in printed.out
     assert config.__doc__ == COMMANDS[command].words  # help of help
-    positional = {"preset", "file", "source", "method", "run", "folder"}
+    positional = {"preset", "file", "source", "method", "run", "folder", "cohorts"}
     for name, field in config.__dataclass_fields__.items():
         if name not in positional:
             word = f"no-{name}" if field.default is True else name  # what changes the default

@@ -91,6 +91,12 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
     )
 
 
+def count_decisions(cohort: Cohort, config: HoursConfig = HOURLY) -> int:
+    """How many transitions `make_transitions` gives."""
+    cut = cut_stays(cohort, level=config.level, stride=config.stride, window=config.window)
+    return len(cut.level)
+
+
 def _rewards(states, levels, next_states, weights, config: ClinicalConfig):
     """Shaped and unshaped reward of every row."""
 
