@@ -79,11 +79,11 @@ def record(seed: int = 0) -> Transitions:
     return Transitions(
         state=jnp.asarray(state, jnp.float32),
         level=jnp.asarray(level[:, 1:].ravel()),
+        levels=jnp.asarray(np.tile(level[:, 1:].reshape(-1, 1), (1, 6))),
         reward=zero,
         unshaped=zero,
         next_state=jnp.asarray(later, jnp.float32),
         last=jnp.asarray(np.tile(np.arange(HOURS) == HOURS - 1, PATIENTS)),
-        changed=jnp.zeros(count, bool),
         filled=jnp.zeros(count, bool),
         patient=jnp.asarray(np.repeat(np.arange(PATIENTS), HOURS)),
         role="test",
@@ -221,6 +221,11 @@ def test_a_level_that_nobody_chose_has_no_scores(hours):
     assert found["levels"]["P4"]["mae"] == pytest.approx(found["mae"])
 
 
+def levels_that_change(flags: list[bool]):
+    """P5 throughout, but for the last sample of the hours that change inside."""
+    return jnp.full((len(flags), 6), 5).at[:, -1].add(jnp.asarray(flags, int))
+
+
 def test_levels_stay_only_if_nothing_changes_over_two_hours(hours):
     """Rows: stays; chosen differs; changes inside; first hour changed inside; another patient."""
     state = jnp.full((5, 6, 13), 5.0)  # every hour looks like the one before
@@ -230,12 +235,14 @@ def test_levels_stay_only_if_nothing_changes_over_two_hours(hours):
         state=state,
         next_state=later,
         level=jnp.array([5, 6, 5, 5, 5]),
-        changed=jnp.array([False, False, True, True, False]),
+        levels=levels_that_change([False, False, True, True, False]),
         last=jnp.zeros(5, bool),
         patient=jnp.array([0, 0, 0, 0, 1]),
     )
     assert level_stays(rows).tolist() == [True, False, False, False, True]
-    calm = dataclasses.replace(rows, changed=jnp.array([False, False, True, False, False]))
+    calm = dataclasses.replace(
+        rows, levels=levels_that_change([False, False, True, False, False])
+    )
     assert level_stays(calm).tolist() == [True, False, False, False, True]  # row 3 begins after 2
     assert changed_before(calm).tolist() == [False, False, False, True, False]
     gap = dataclasses.replace(calm, last=jnp.array([False, False, True, False, False]))
