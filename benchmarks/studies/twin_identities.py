@@ -51,6 +51,7 @@ from stepdown.signals import (
     LOWEST,
     LVP,
     MAP,
+    NAMES,
     PULSATILITY,
     SBP,
     SPEED,
@@ -129,7 +130,8 @@ def errors(twin: Twin, test: Transitions) -> dict[str, dict[str, float]]:
     rows = {name: METRICS[name](scores) for name in ERRORS}
     parts = {"all": np.ones_like(changed), "held": ~changed, "inside": changed}
     return {
-        part: {"rows": int(which.sum())} | {name: float(x[which].mean()) for name, x in rows.items()}
+        part: {"rows": int(which.sum())}
+        | {name: float(x[which].mean()) for name, x in rows.items()}
         for part, which in parts.items()
     }
 
@@ -169,7 +171,7 @@ def _play(twin: Twin, states, plans, keys):
 
 def violations(drawn: np.ndarray, levels: np.ndarray) -> dict[str, int]:
     """How many samples break each rule."""
-    low, high = np.array(hard_ranges(_columns(drawn)), np.float32).T
+    low, high = np.array(hard_ranges(NAMES), np.float32).T
     speed = np.asarray(load_profile("cp").speed)[levels - LOWEST]
     with np.errstate(invalid="ignore"):
         return {
@@ -185,13 +187,6 @@ def violations(drawn: np.ndarray, levels: np.ndarray) -> dict[str, int]:
         }
 
 
-def _columns(drawn: np.ndarray) -> tuple[str, ...]:
-    from stepdown.signals import NAMES
-
-    assert drawn.shape[1] == len(NAMES) + 1
-    return NAMES
-
-
 def recorded(test: Transitions) -> tuple[np.ndarray, np.ndarray]:
     """Recorded samples whose speed tells their level, and that level."""
     samples = np.asarray(test.next_state).reshape(-1, test.next_state.shape[-1])
@@ -203,9 +198,9 @@ def recorded(test: Transitions) -> tuple[np.ndarray, np.ndarray]:
 def scatter(samples: np.ndarray, levels: np.ndarray) -> dict[str, dict[str, float]]:
     """How far from the pump's map: current at the same flow, flow at the same head."""
     pump, level = load_profile("cp"), jnp.asarray(levels)
-    head = samples[:, MAP] - samples[:, LVP]
+    flow, head = (jnp.asarray(x) for x in (samples[:, FLOW], samples[:, MAP] - samples[:, LVP]))
     away = {
-        "current_mA": samples[:, CURRENT] - np.asarray(motor_current(pump, level, samples[:, FLOW])),
+        "current_mA": samples[:, CURRENT] - np.asarray(motor_current(pump, level, flow)),
         "flow_L_min": samples[:, FLOW] - np.asarray(pump_flow(pump, level, head)),
     }
     return {

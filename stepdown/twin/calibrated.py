@@ -181,7 +181,9 @@ def fit_line(rows, step, walk) -> Float[Array, "features outputs"]:
     add errors of other hours, would scatter more from hour to hour than patients do.
     """
     scores, levels, targets = rows
-    seen = jax.vmap(lambda s, a: jnp.clip(features(s, a, walk), -FARTHEST, FARTHEST))(scores, levels)
+    seen = jax.vmap(lambda s, a: jnp.clip(features(s, a, walk), -FARTHEST, FARTHEST))(
+        scores, levels
+    )
     usual = jnp.where(step > 0, step, 1.0)[None, None]
     wanted = (jnp.clip(targets / usual, -FARTHEST, FARTHEST) * usual).reshape(len(seen), -1)
     square = seen.T @ seen + RIDGE * jnp.eye(seen.shape[1])
@@ -263,7 +265,9 @@ def make_calibrated(
 ) -> Calibrated:
     """An ensemble that has learned nothing and made no errors yet."""
     keys = jr.split(key, config.members)
-    members = stack([Member(jnp.ones(signals), jnp.ones(signals), steps, config, key=key) for key in keys])
+    members = stack(
+        [Member(jnp.ones(signals), jnp.ones(signals), steps, config, key=key) for key in keys]
+    )
     none = jnp.zeros(len(GROUPS), int)
     inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps), jnp.ones(signals)))
     line = jnp.zeros((inputs, steps * signals))

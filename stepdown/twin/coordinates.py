@@ -18,7 +18,7 @@ are made of them:
 edge, so errors keep their size. Where the usual values of a signal begin at the edge itself (a drug
 that is not given), the edge is sharp: all that lies beyond it means the edge.
 
-There is one coordinate for each signal in use, in the order of the columns. The one of a signal that
+There is one coordinate for each signal in use, in the order of the columns; that of a signal which
 the others determine is 0. Recorded samples that break a rule get the coordinates of a near sample
 that obeys.
 """
@@ -115,8 +115,7 @@ class Coordinates(eqx.Module):
         plain = free * self.sd[None] + self.mean[None]
         given = {column: plain[:, place] for place, column in enumerate(self.present)}
         made = {
-            column: bend(given[column], usual_range(self.columns[column]))
-            for column in self._alone
+            column: bend(given[column], usual_range(self.columns[column])) for column in self.alone
         }
         made |= self._pressures(given) | self._pump(given, made, levels, pump)
         empty = jnp.full(len(free), jnp.nan)
@@ -127,26 +126,26 @@ class Coordinates(eqx.Module):
         given = {column: hour[:, column] for column in self.present}
         free = {
             column: straighten(given[column], usual_range(self.columns[column]))
-            for column in self._alone
+            for column in self.alone
         }
         free |= self._free_pressures(given) | self._free_pump(given, free, levels, pump)
         return jnp.stack([free[column] for column in self.present], axis=1)
 
     @property
-    def _paired(self) -> tuple[int, ...]:
+    def paired(self) -> tuple[int, ...]:
         """Systolic and diastolic pressure, as far as they are in use."""
         return tuple(column for column in (SBP, DBP) if column in self.present)
 
     @property
-    def _alone(self) -> tuple[int, ...]:
+    def alone(self) -> tuple[int, ...]:
         """The signals with a range of their own and no tie to others."""
         tied = {SBP, DBP, SPEED}
-        tied |= {MAP, PULSATILITY} if self._paired else set()
+        tied |= {MAP, PULSATILITY} if self.paired else set()
         tied |= {CURRENT} if FLOW in self.present else set()
         return tuple(column for column in self.present if column not in tied)
 
     @property
-    def _mean_pressure(self) -> Range:
+    def mean_pressure(self) -> Range:
         """A diastolic pressure may be as high as the mean, so the stricter limit holds for both."""
         low, high, soft = usual_range("map")
         return Range(low, min(high, KNOWN["dbp"].hard[1]), soft)
@@ -154,26 +153,26 @@ class Coordinates(eqx.Module):
     # ── pressures: mean, pulse, and the share of the pulse below the mean ────────────────────────
 
     def _pressures(self, given: dict[int, Array]) -> dict[int, Array]:
-        if not self._paired:
+        if not self.paired:
             return {}
-        mean = bend(given[MAP], self._mean_pressure)
+        mean = bend(given[MAP], self.mean_pressure)
         pulse = bend(given[PULSATILITY], usual_range("pulsatility"))
-        share = bend(given[self._paired[0]], _share_range(mean, pulse))
+        share = bend(given[self.paired[0]], _share_range(mean, pulse))
         low, high = mean - share * pulse, mean + (1 - share) * pulse
         made = {MAP: mean, SBP: high, DBP: low, PULSATILITY: high - low}
-        return {column: made[column] for column in (MAP, PULSATILITY, *self._paired)}
+        return {column: made[column] for column in (MAP, PULSATILITY, *self.paired)}
 
     def _free_pressures(self, given: dict[int, Array]) -> dict[int, Array]:
-        if not self._paired:
+        if not self.paired:
             return {}
         low = given[DBP] if DBP in given else given[SBP] - given[PULSATILITY]
         high = given[SBP] if SBP in given else low + given[PULSATILITY]
-        mean = straighten(given[MAP], self._mean_pressure)
+        mean = straighten(given[MAP], self.mean_pressure)
         pulse = straighten(high - low, usual_range("pulsatility"))
-        at, wide = bend(mean, self._mean_pressure), bend(pulse, usual_range("pulsatility"))
+        at, wide = bend(mean, self.mean_pressure), bend(pulse, usual_range("pulsatility"))
         share = straighten((at - low) / wide, _share_range(at, wide))
-        nothing = {column: jnp.zeros_like(share) for column in self._paired}
-        return nothing | {MAP: mean, PULSATILITY: pulse, self._paired[0]: share}
+        nothing = {column: jnp.zeros_like(share) for column in self.paired}
+        return nothing | {MAP: mean, PULSATILITY: pulse, self.paired[0]: share}
 
     # ── the pump: speed off its level, current off its map ───────────────────────────────────────
 
@@ -224,9 +223,7 @@ def off_map(
     return straighten(current, usual_range("current")) - _mapped(pump, levels, flow)
 
 
-def fit_coordinates(
-    hours: Transitions, present: tuple[int, ...], pump: PumpProfile
-) -> Coordinates:
+def fit_coordinates(hours: Transitions, present: tuple[int, ...], pump: PumpProfile) -> Coordinates:
     """The scale over the hours that followed the decisions, whose levels are known by sample."""
     blank = blank_coordinates(present, hours.columns)
     if CURRENT in present and FLOW in present:

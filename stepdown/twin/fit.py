@@ -36,9 +36,7 @@ State = Float[Array, "steps columns"]
 Watch = Callable[[float], None]
 Info = dict[str, np.ndarray]
 Levels = Int[Array, "*samples"]  # one for the hour, or one for each sample
-Rows = tuple[
-    Float[Array, "n steps used"], Float[Array, "n steps"], Float[Array, "n steps signals"]
-]
+Rows = tuple[Float[Array, "n steps used"], Float[Array, "n steps"], Float[Array, "n steps signals"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +98,7 @@ class Twin(eqx.Module):
         return self._hour(latent, state, level, None)
 
     def what_if(
-        self, state: State, levels: Int[Array, "plans *samples"], *, keys: Key[Array, " draws"]
+        self, state: State, levels: Int[Array, " plans *samples"], *, keys: Key[Array, " draws"]
     ) -> Float[Array, "plans draws steps columns"]:
         """Draws under several levels, the same luck for each; the history is encoded once."""
         latent = self.network.encode(self.read(state))
@@ -211,7 +209,7 @@ def make_twin(
 
 @eqx.filter_jit
 def twin_rows(twin: Twin, hours: Transitions) -> Rows:
-    """All a network is fitted to: the hour as it reads it, the coming levels, what is to be added."""
+    """All a network is fitted to: the hour it reads, the coming levels, what is to be added."""
 
     def one(state, levels, later):
         target = twin.coordinates.to_free(later, levels, twin.carry.profile)

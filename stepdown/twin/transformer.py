@@ -2,8 +2,8 @@
 
 Each sample is embedded and marked with its position; three self-attention layers read the hour.
 Their tokens are laid side by side, which keeps what a mean over them would blur, and joined by the
-levels of the coming samples; two fully connected layers give the next hour. Dropout lives in the decoder alone
-and draws a forecast whenever a key is given; without one the forecast is the center.
+levels of the coming samples; two fully connected layers give the next hour. Dropout lives in the
+decoder alone and draws a forecast whenever a key is given; without one the forecast is the center.
 
 Every network of this folder has the same three methods, `encode`, `decode` and `loss`. It reads and
 gives free coordinates (coordinates.py), one for each signal, in standard deviations.

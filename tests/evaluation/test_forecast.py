@@ -240,9 +240,7 @@ def test_levels_stay_only_if_nothing_changes_over_two_hours(hours):
         patient=jnp.array([0, 0, 0, 0, 1]),
     )
     assert level_stays(rows).tolist() == [True, False, False, False, True]
-    calm = dataclasses.replace(
-        rows, levels=levels_that_change([False, False, True, False, False])
-    )
+    calm = dataclasses.replace(rows, levels=levels_that_change([False, False, True, False, False]))
     assert level_stays(calm).tolist() == [True, False, False, False, True]  # row 3 begins after 2
     assert changed_before(calm).tolist() == [False, False, False, True, False]
     gap = dataclasses.replace(calm, last=jnp.array([False, False, True, False, False]))

@@ -149,7 +149,9 @@ def test_coordinates_by_hand():
     assert np.allclose(plain[:, SPEED], 0.001, atol=1e-5)
 
 
-@pytest.mark.parametrize("gone", [(SBP,), (DBP,), (SBP, DBP), (FLOW,), (CURRENT,), (SPEED,), (TAU,)])
+@pytest.mark.parametrize(
+    "gone", [(SBP,), (DBP,), (SBP, DBP), (FLOW,), (CURRENT,), (SPEED,), (TAU,)]
+)
 def test_what_is_not_recorded_is_left_out_and_the_rest_still_obeys(gone):
     present = tuple(i for i in ALL if i not in gone)
     train = dataclasses.replace(
@@ -170,7 +172,9 @@ def test_what_is_not_recorded_is_left_out_and_the_rest_still_obeys(gone):
         assert np.all((dbp <= hour[:, MAP] + 1e-4) & (hour[:, MAP] <= sbp + 1e-4))
     rows = TRAIN.next_state[0].at[:, np.array(gone)].set(np.nan)
     again = made(scale, undone(scale, rows, TRAIN.levels[0]), TRAIN.levels[0])
-    assert np.allclose(again[:, np.array(present)], rows[:, np.array(present)], rtol=1e-4, atol=1e-2)
+    assert np.allclose(
+        again[:, np.array(present)], rows[:, np.array(present)], rtol=1e-4, atol=1e-2
+    )
 
 
 @pytest.mark.parametrize(
