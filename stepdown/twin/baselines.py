@@ -1,7 +1,7 @@
 """What the twin must beat: persistence, a plain network, a neural process (digital-twin appendix).
 
 Two recurrent networks are in `recurrent.py`. All share the methods of the Transformer: `encode`
-reads the hour once, `decode` forecasts under the coming levels, and a key makes the forecast a draw.
+reads the hour once, `decode` forecasts under the coming levels, and a key makes it a draw.
 """
 
 from dataclasses import dataclass

@@ -128,8 +128,6 @@ def luck_of(twin, states, choices, keys):
     if name == "Calibrated":
         table = twin.carry.profile.speed[None]
         speed = jnp.argmin(jnp.abs(states[:, -1, SPEED, None] / table - 1), axis=1)
-            jnp.abs(states[:, -1, SPEED, None] / twin.carry.profile.speed[None] - 1), 1
-        )
         turn = jnp.sign(choices - 2 - speed)
         free = jax.vmap(twin.read)(states)[..., :-1]
         way = jnp.clip((free[:, :-1] - free[:, -1:]) / 0.4, -6, 6)
