@@ -131,7 +131,7 @@ def errors(twin: Twin, test: Transitions) -> dict[str, dict[str, float]]:
     parts = {"all": np.ones_like(changed), "held": ~changed, "inside": changed}
     return {
         part: {"rows": int(which.sum())}
-        | {name: float(x[which].mean()) for name, x in rows.items()}
+        | {name: float(x[which].mean()) for name, x in rows.items() if which.any()}
         for part, which in parts.items()
     }
 
