@@ -199,9 +199,10 @@ def scatter(samples: np.ndarray, levels: np.ndarray) -> dict[str, dict[str, floa
     """How far from the pump's map: current at the same flow, flow at the same head."""
     pump, level = load_profile("cp"), jnp.asarray(levels)
     flow, head = (jnp.asarray(x) for x in (samples[:, FLOW], samples[:, MAP] - samples[:, LVP]))
+    at_each = lambda f, *values: jax.vmap(lambda *x: f(pump, *x))(*values)  # noqa: E731
     away = {
-        "current_mA": samples[:, CURRENT] - np.asarray(motor_current(pump, level, flow)),
-        "flow_L_min": samples[:, FLOW] - np.asarray(pump_flow(pump, level, head)),
+        "current_mA": samples[:, CURRENT] - np.asarray(at_each(motor_current, level, flow)),
+        "flow_L_min": samples[:, FLOW] - np.asarray(at_each(pump_flow, level, head)),
     }
     return {
         name: {"sd": float(x.std()), "least": float(x.min()), "most": float(x.max())}
