@@ -241,8 +241,7 @@ def fit(args) -> None:
         best = int(np.argmin(loss(after)))
         if loss(after)[best] < loss(found)[0]:
             theta = tried[best]
-        numbers = apply(start, theta)
-        told = {"round": number, "loss": float(loss(after)[best]), "numbers": numbers}
+        told = {"round": number, "numbers": apply(start, theta)}
         (args.out / "numbers.json").write_text(json.dumps(told, indent=1))
         print(
             f"round {number}: loss {loss(found)[0]:.1f} to {loss(after)[best]:.1f}, "
