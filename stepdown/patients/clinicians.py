@@ -187,7 +187,9 @@ def look(
 def rescue_chance(memory: Memory, clinician: Clinician, world: World) -> Float[Array, ""]:
     """That a low pressure is answered at this tick."""
     low = (memory.map_now < MAP_LOW) & (memory.unchanged >= 0.3)
-    alert = jnp.where(memory.level <= 4, 4.0, 1.0)  # a sinking pressure at low support is acted on
+    m = world.population.movement
+    alert = 4.0 if m is None else m.alert  # a sinking pressure at low support is acted on
+    alert = jnp.where(memory.level <= 4, alert, 1.0)
     rate = world.population.rescue * RESCUE_RATE[clinician.style] * alert
     return jnp.where(low, 1 - jnp.exp(-rate * world.dt), 0.0)
 

@@ -176,13 +176,13 @@ def live(
     stirred: Luck | None = None,
 ) -> Course:
     """One tick under a level; a dead patient stays as they are. `stirred` is version 2's luck."""
-    population = world.population
+    population, before = world.population, course
     if population.movement is not None:
         assert course.stir is not None
         assert stirred is not None
         moved = stir(course.stir, population.movement, world.dt, stirred)
-        course = dataclasses.replace(course, stir=moved)
-    now = _slow(_noise(course, world, luck.normal[5:]), traits, world, luck)
+        before = dataclasses.replace(course, stir=moved)
+    now = _slow(_noise(before, world, luck.normal[5:]), traits, world, luck)
     circulation = circulation_of(now, traits, population)
     excess = circulation.blood_volume - now.volumes.total()  # given, lost, or rounding
     volumes = dataclasses.replace(now.volumes, veins=now.volumes.veins + excess)

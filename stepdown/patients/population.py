@@ -91,7 +91,7 @@ class Movement(eqx.Module):
     current_noise: Number = 0.75  # mA
     flow_drift: Number = 0.019  # L/min
     flow_drift_hours: Number = 1.88
-    head_error: Number = -0.095  # share by which the console misjudges the head of the pump
+    head_error: Number = -0.105  # share by which the console misjudges the head of the pump
     lvedp_share: Number = 0.65  # of the error of LVEDP that the elastance estimate takes over
     pressure_share: Number = 0.402  # how far that estimate follows the mean pressure
     # the heart
@@ -102,6 +102,7 @@ class Movement(eqx.Module):
     # practice
     pulse_ready: Number = 6.0  # mmHg above which a step down is considered
     lvedp_ready: Number = 18.0  # mmHg below which: a congested ventricle is not weaned
+    alert: Number = 25.0  # times as likely is low pressure answered at P4 and below
     step_pace: Number = 4.16  # steps per hour on the way to a level that was decided
     strides: Number = 0.494  # share of the steps that take two levels at once
 
@@ -111,7 +112,7 @@ class Population(eqx.Module):
 
     # left ventricle
     nonrecoverers: Number = 0.22  # share whose heart does not come back
-    elastance: Number = 1.26  # mmHg/mL, fully recovered
+    elastance: Number = 1.27  # mmHg/mL, fully recovered
     elastance_spread: Number = 0.045
     dead_volume: Number = 31.1  # mL
     dead_volume_spread: Number = 11.3
@@ -146,7 +147,7 @@ class Population(eqx.Module):
     recovery_start_spread: Number = 0.12
     recovery_rate: Number = 0.028  # 1/h
     recovery_rate_spread: Number = 0.55
-    weakest: Number = 0.33  # contractility without any recovery, as a share
+    weakest: Number = 0.31  # contractility without any recovery, as a share
     relapse_rate: Number = 1 / 55  # 1/h
     injury_rate: Number = 0.035  # 1/h per unit of injury
     # ischemia: the weaning cliff
@@ -178,7 +179,7 @@ class Population(eqx.Module):
     elastance_bias: Number = 0.201  # sd over patients of the logarithm
     elastance_scale: Number = 0.87  # of the estimate, as a share of the largest P/V
     # practice
-    caution: Number = -4.15  # shifts every clinician's thresholds, mmHg
+    caution: Number = -3.2  # shifts every clinician's thresholds, mmHg
     restlessness: Number = 0.76  # scales unprompted changes
     weaning_pace: Number = 0.9  # scales the chance of a step down
     rescue: Number = 0.06  # scales the chance of a step up when pressure is low
@@ -257,6 +258,7 @@ PRESETS: dict[str, dict[str, float]] = {
 }
 VERSION_1: dict[str, Any] = {  # what version 2 changed
     "movement": None,
+    "weakest": 0.33,
     "elastance": 1.365,
     "elastance_spread": 0.172,
     "dead_volume": 49.6,
