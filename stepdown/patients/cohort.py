@@ -14,6 +14,7 @@ import dataclasses
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -158,6 +159,8 @@ class CohortConfig:
             raise ValueError(f"expected at least 1 patient, got {self.patients}.")
         if self.hours is not None and not 1 <= self.hours <= LONGEST:
             raise ValueError(f"expected 1 to {LONGEST:.0f} hours, got {self.hours:g}.")
+        if self.version not in get_args(Version):
+            raise ValueError(f"expected version 1 or 2 of the patients, got {self.version}.")
         if self.minutes <= 0 or round(60 / self.minutes) * self.minutes != 60:
             raise ValueError(
                 f"expected a sampling interval that divides the hour, got {self.minutes:g} min."

@@ -9,7 +9,7 @@ handed out. A key per little draw would be the usual way, but each costs half a 
 """
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -239,10 +239,8 @@ def preset(name: PresetName, version: Version = 2) -> Population:
         raise ValueError(
             f"expected a preset out of {', '.join(PRESETS)}, got {name!r}. Choose one of these."
         )
-    if version not in get_args(Version):
-        raise ValueError(f"expected version 1 or 2 of the patients, got {version}.")
-    first = VERSION_1 if version == 1 else {}
-    population = dataclasses.replace(Population(), **first, **PRESETS[name])
+    changes = (VERSION_1 if version == 1 else {}) | PRESETS[name]
+    population = dataclasses.replace(Population(), **changes)
     return jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), population)
 
 

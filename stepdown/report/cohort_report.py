@@ -343,7 +343,7 @@ def _movement(cohort: Cohort) -> Iterable[Row]:
             unit = "" if field == "change_kurtosis" else KNOWN[name].unit
             found = getattr(ours.get(name, unknown), field), getattr(published, field)
             if field == "change_kurtosis":
-                times = _times(*found)
+                times = times_off(*found)
                 yield Row(words, name, "", *found, times, "times", KURTOSIS_BAR)
             else:
                 yield _row((words, name, unit), *found, "%", bar)
@@ -371,7 +371,7 @@ MOVEMENT_WORDS = (
 )
 
 
-def _times(ours: float, published: float) -> float:
+def times_off(ours: float, published: float) -> float:
     """How many times too large, or (as a negative number) too small; infinite below zero."""
     if math.isnan(ours) or ours <= 0:
         return -math.inf if ours <= 0 else math.nan
