@@ -505,13 +505,12 @@ def _forecast(forecaster: Forecaster, states, levels, keys):
 
 
 def pick_changes(hours: Transitions, number: int) -> list[int]:
-    """Rows whose level changes at the decision and not inside an hour, drops and rises in turn.
+    """Rows whose level is another than in the hour before, drops and rises in turn.
 
     First the largest change each way, then usual ones (one or two levels), each of another patient.
     """
     before = np.rint(np.asarray(hours.state)[:, -1, LEVEL]).astype(int)
-    inside_hours = np.asarray(hours.changed) | changed_before(hours)
-    step = np.where(inside_hours, 0, np.asarray(hours.level) - before)
+    step = np.asarray(hours.level) - before
     patient = np.asarray(hours.patient)
     size = np.abs(step)
     chosen: list[int] = []

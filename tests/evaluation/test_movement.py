@@ -63,7 +63,12 @@ def test_kurtosis_of_known_values():
 
 def test_practice_of_a_stay_worked_by_hand():
     level = np.array([[8, 8, 8, 7, 7, 7, 7, 7, 7, 7, 7, 7, 5, 5, 5, 5, 5, 5]])
-    stay = Cohort(signals=np.zeros((1, 18, 12)), level=level, seen=level > 0, patient=("p1",))  # pyright: ignore[reportArgumentType]
+    stay = Cohort(
+        signals=jnp.zeros((1, 18, 12)),
+        level=jnp.asarray(level),
+        seen=jnp.asarray(level > 0),
+        patient=("p1",),
+    )
     practice = practice_of(stay)
     assert practice.inside == pytest.approx(100 / 3)
     assert practice.unchanged == pytest.approx(0.0)  # 8 (7.5 rounds up), 7, 5
