@@ -21,6 +21,7 @@ from stepdown.evaluation.carried_over import (
     CarryConfig,
     Forecasts,
     Refusals,
+    Side,
     forecast_abroad,
     make_sides,
     refuse_abroad,
@@ -57,7 +58,7 @@ else:
 class CompareConfig:
     """Show a cohort beside another one or the simulator, as a page."""
 
-    cohort: Positional[Path]  # folder of `stepdown import` or `simulate`, or a Parquet file like it
+    source: Positional[Path]  # folder of `stepdown import` or `simulate`, or a Parquet file like it
     out: Path  # new folder for the page and its numbers
     other: Annotated[Path | None, arg(name="with")] = None  # by default patients are simulated
     model: TwinName = "best"  # twin that is carried over, in its small size
@@ -66,13 +67,13 @@ class CompareConfig:
 def compare(config: CompareConfig) -> None:
     """Write the page, and print what it comes to."""
     require_free(config.out)
-    mine = read_cohort(config.cohort)
+    mine = read_cohort(config.source)
     if len(mine.patient) < FEWEST:
         raise ValueError(
-            f"{config.cohort}: expected at least {FEWEST} patients, got {len(mine.patient)}: "
+            f"{config.source}: expected at least {FEWEST} patients, got {len(mine.patient)}: "
             "intervals are over patients. Import more stays."
         )
-    profile = read_profile(config.cohort, None)
+    profile = read_profile(config.source, None)
     other_profile = profile if config.other is None else read_profile(config.other, None)
     theirs = None if config.other is None else read_cohort(config.other)
     count = min(max(len(mine.patient), LEAST), MOST) if theirs is None else len(theirs.patient)
@@ -104,17 +105,17 @@ def _simulated(patients: int, profile: str) -> Cohort:
 def _found(
     config: CompareConfig, cohorts: tuple[Cohort, Cohort], profiles: tuple[str, str], pair: Pair
 ) -> SideBySide:
-    about = provenance(config={"cohort": config.cohort.name, "model": config.model}, seed=SEED)
+    about = provenance(config={"cohort": config.source.name, "model": config.model}, seed=SEED)
     differences, told = _measure(pair)
     refusals, forecasts = _carry(config, pair, profiles)
-    names = config.cohort.resolve().name, _other_name(config)
-    words = _words(config.cohort, names[0]), _other_words(config, names[1])
+    names = config.source.resolve().name, _other_name(config)
+    said = names[0], names[1] if config.other else "simulated patients"
+    words = _words(config.source), _words(config.other)
     only = pair.only_ours, pair.only_theirs
+    each = zip(names, said, words, cohorts, profiles, only, strict=True)
     ours, theirs = (
-        Facts(name, said, len(x.patient), _hours(x), x.minutes, profile, lacking)
-        for name, said, x, profile, lacking in zip(
-            names, words, cohorts, profiles, only, strict=True
-        )
+        Facts(name, told, what, len(x.patient), _hours(x), x.minutes, profile, lacking)
+        for name, told, what, x, profile, lacking in each
     )
     return SideBySide(ours, theirs, pair.used, differences, told, refusals, forecasts, about)
 
@@ -142,7 +143,7 @@ def _carry(
         if len(sides.ours.patient) >= ENOUGH:
             refusals.append(refuse_abroad(sides, "ours", recipe, key=jr.key(0)))
         watch(1.0)
-    pumps = {"ours": profiles[0], "theirs": profiles[1]}
+    pumps: dict[Side, str] = {"ours": profiles[0], "theirs": profiles[1]}
     with progress("fitting and scoring twins") as watch:
         forecasts = forecast_abroad(sides, pumps, recipe, key=jr.key(0), watch=watch)
     return tuple(refusals), forecasts
@@ -155,21 +156,17 @@ def _hours(cohort: Cohort) -> float:
 def _other_name(config: CompareConfig) -> str:
     if config.other is None:
         return "simulated"
-    name, own = config.other.resolve().name, config.cohort.resolve().name
+    name, own = config.other.resolve().name, config.source.resolve().name
     return f"{name} (other)" if name == own else name
 
 
-def _other_words(config: CompareConfig, name: str) -> str:
-    if config.other is None:
-        return "simulated patients"
-    return _words(config.other, name)
-
-
-def _words(path: Path, name: str) -> str:
-    """A cohort in a sentence; simulated ones say which."""
-    if not (path / CONFIG).is_file():
-        return name
-    about = json.loads((path / CONFIG).read_bytes())
+def _words(path: Path | None) -> str:
+    """What a cohort is; simulated ones say which."""
+    if path is None:
+        return f"simulated, guarded, version 2, seed {SEED}"
+    about = {}
+    if (path / CONFIG).is_file():
+        about = json.loads((path / CONFIG).read_bytes())
     if "preset" not in about:
-        return name
-    return f"{name} (simulated, {about['preset']}, version {about.get('version', 1)})"
+        return "recordings"
+    return f"simulated, {about['preset']}, version {about.get('version', 1)}"

@@ -7,8 +7,9 @@ the interval. A draw gives exactly the numbers of a cohort in which these patien
 Numbers of many kinds are ranked by one size. Means and centiles differ by so many sd of the other
 cohort's samples, spreads and movement by the logarithm of their ratio, correlations as they are,
 shares by Cohen's h (twice the difference of the arcsines of their roots). A size of 0.1 is small in
-each of them, 0.5 is not. What counts is the size that the interval leaves for sure: its end nearer
-to zero, and nothing where it holds zero.
+each of them, 0.5 is not. What counts is what is left of a size for sure, for all numbers at once:
+the size less 3.7 sd of its draws (Bonferroni's bound for some 230 numbers). Single intervals of 95 %
+would call a dozen of that many different by luck.
 """
 
 import math
@@ -35,6 +36,7 @@ FEWEST = 5  # patients of a cohort
 MOST = 0.9  # of the stays of both cohorts hold a signal that models are given
 FLOOR = 0.01  # sd of a signal's samples; movement below is none
 MATERIAL = 0.1  # size that is worth a word
+SURE = 3.7  # sd of the draws: 5 % in all that any of 230 equal numbers is called different
 DRAWS, MIDDLE = 200, (0.025, 0.975)
 KNOWN_DRAWS = 0.9  # share of the draws that must give a number, for an interval
 LEVEL_NAME = "level"
@@ -68,7 +70,7 @@ class Difference:
     low: float  # 95 % interval over patients
     high: float
     size: float  # on the scale that all numbers share
-    sure: float  # what the interval leaves of it
+    sure: float  # what is left of it for sure, all numbers at once
 
     @property
     def material(self) -> bool:
@@ -203,8 +205,9 @@ def _difference(
         return None
     shown, size = _apart(name.scale, ours, theirs, spread)
     low, high = _middle(shown[1:])
-    near, far = _middle(size[1:])
-    sure = 0.0 if not near * far > 0 else min(abs(near), abs(far))
+    sure = 0.0
+    if math.isfinite(low):
+        sure = max(float(abs(size[0]) - SURE * np.nanstd(size[1:], ddof=1)), 0.0)
     return Difference(
         *name[:4],
         ours=float(ours[0]),

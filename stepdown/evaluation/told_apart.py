@@ -224,6 +224,5 @@ def _interval(score, label, patient, pair: Pair, draws: int, key) -> tuple[float
     """Over draws of patients, each cohort's own."""
     sizes = len(pair.ours.patient), len(pair.theirs.patient)
     counts = np.concatenate([draw_counts(n, draws, key=key) for n in sizes], axis=1)
-    _, place = np.unique(score, return_inverse=True)
-    found = np.array([area(place, label, own[patient]) for own in counts])
+    found = np.array([area(score, label, own[patient]) for own in counts])
     return middle(found[np.isfinite(found)])

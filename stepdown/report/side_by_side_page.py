@@ -48,7 +48,7 @@ GROUPS = {
     "records": "Records",
 }
 PANELS = (  # measure, title, axis
-    ("mean", "Mean", "difference, sd"),
+    ("mean", "Mean", "sd"),
     (SPREAD, "Spread of samples", "ratio"),
     ("sd inside the hour, median", "Movement inside the hour", "ratio"),
     ("change from hour to hour, robust sd", "Change from hour to hour", "ratio"),
@@ -67,7 +67,8 @@ class Facts:
     """What one of the cohorts is."""
 
     name: str  # in tables
-    words: str  # in sentences, as in "hours of ..."
+    said: str  # in sentences, as in "hours of ..."
+    words: str  # what it is
     patients: int
     hours: float
     minutes: float  # between samples, as recorded
@@ -104,7 +105,7 @@ def verdict(found: SideBySide) -> str:
 
 def _told_words(found: SideBySide) -> str:
     best = max(found.told, key=lambda x: x.auc)
-    ours, theirs = found.ours.words, found.theirs.words
+    ours, theirs = found.ours.said, found.theirs.said
     if not best.clear:
         return (
             f"A classifier cannot tell hours of {ours} from hours of {theirs} "
@@ -119,17 +120,23 @@ def _told_words(found: SideBySide) -> str:
 
 
 def _twin_words(found: SideBySide) -> str:
-    abroad = next(x for x in found.forecasts if (x.fitted_on, x.judged_on) == ("theirs", "ours"))
-    told = abroad.verdict()
-    size = f" ({number(abs(abroad.percent('mae_z')), 0)} %)" if told != "no better" else ""
-    said = (
-        f"a twin fitted to {found.theirs.words} is {told} than persistence on {found.ours.words}"
-        f"{size}"
-    )
+    abroad = _carried(found)
+    ours, theirs, told = found.ours.said, found.theirs.said, abroad.verdict()
+    size = number(abs(abroad.percent("mae_z")), 0)
+    said = {
+        "better": f"a twin fitted to {theirs} saves {size} % of the error of persistence on {ours}",
+        "no better": f"a twin fitted to {theirs} is no better than persistence on {ours}",
+        "worse": f"a twin fitted to {theirs} is worse than persistence on {ours}, by {size} %",
+    }[told]
     own = [x for x in found.forecasts if x.fitted_on == "ours"]
-    if own and (better := own[0].percent("mae_z")) > 0:
-        said += f", one fitted to {found.ours.words} itself by {number(better, 0)} %"
+    if own and own[0].verdict() == "better":
+        said += f", one fitted to {ours} itself saves {number(own[0].percent('mae_z'), 0)} %"
     return said
+
+
+def _carried(found: SideBySide) -> Forecasts:
+    """Their twin on our patients."""
+    return next(x for x in found.forecasts if (x.fitted_on, x.judged_on) == ("theirs", "ours"))
 
 
 def next_steps(found: SideBySide) -> list[str]:
@@ -140,7 +147,7 @@ def next_steps(found: SideBySide) -> list[str]:
         steps.append(
             f"Look at the numbers at the top of the list, first {_title(first)}. If one of them "
             "can be a unit, a sensor or a way of charting, mend the mapping and import again; if "
-            f"not, do not carry over what {found.theirs.words} say about it."
+            f"not, do not carry over what holds for it in {found.theirs.said}."
         )
     elif max(x.auc for x in found.told) < TELLING:
         steps.append(
@@ -157,12 +164,12 @@ def next_steps(found: SideBySide) -> list[str]:
     for one, other in ((found.ours, found.theirs), (found.theirs, found.ours)):
         if one.only:
             names = ", ".join(_signal_words(x) for x in one.only)
-            steps.append(f"Only {one.words} have {names}; {other.words} say nothing about it.")
+            steps.append(f"Only in {one.said}: {names}. {other.name} tells nothing about it.")
     return steps
 
 
 def _twin_step(found: SideBySide) -> list[str]:
-    abroad = next(x for x in found.forecasts if (x.fitted_on, x.judged_on) == ("theirs", "ours"))
+    abroad = _carried(found)
     own = [x for x in found.forecasts if x.fitted_on == "ours"]
     wide = abs(abroad.coverage.mean - 90.0) > HONEST
     if not own:
@@ -170,10 +177,10 @@ def _twin_step(found: SideBySide) -> list[str]:
             f"With {ENOUGH} patients or more a twin of their own is fitted as well, which says how "
             f"much could be had; there are {found.ours.patients}."
         ]
-    behind = own[0].percent("mae_z") - abroad.percent("mae_z")
-    if wide or abroad.verdict() != "better" or behind > 2.0:
+    behind = own[0].gains["mae_z"][1] > abroad.gains["mae_z"][2]  # for sure
+    if wide or behind or abroad.verdict() != "better":
         return [
-            f"Use a twin fitted to {found.ours.words} itself (stepdown twin fit), not one from "
+            f"Use a twin fitted to {found.ours.said} itself (stepdown twin fit), not one from "
             "elsewhere: its forecasts are better here or its bands are more honest."
         ]
     return []
@@ -257,7 +264,7 @@ def side_by_side_page(found: SideBySide) -> str:
 def _cards(found: SideBySide) -> str:
     best = max(found.told, key=lambda x: x.auc)
     guardian = next(x for x in found.refusals if x.fitted_on == "theirs")
-    twin = next(x for x in found.forecasts if (x.fitted_on, x.judged_on) == ("theirs", "ours"))
+    twin = _carried(found)
     count, whole = len(found.material), len(found.differences)
     told = {x.view: number(x.auc) for x in found.told}
     refused, home = guardian.abroad, guardian.at_home
@@ -276,15 +283,15 @@ def _cards(found: SideBySide) -> str:
             count > 0,
         ),
         (
-            "Strange to their guardian",
+            f"Refused by a guardian of {found.theirs.name}",
             f"{number(refused.mean, 1)} %",
-            f"of hours refused; {100 * RATE:.0f} % is promised, {number(home.mean, 1)} % at home",
+            f"of hours; {100 * RATE:.0f} % is what it promises, {number(home.mean, 1)} % at home",
             refused.low > STRANGE * 100 * RATE,
         ),
         (
-            "Their twin against persistence",
+            f"Saved by a twin of {found.theirs.name}",
             f"{signed(gain, 0)} %",
-            f"error saved here; 90 % bands cover {number(twin.coverage.mean, 0)} %",
+            f"of the error of persistence; its 90 % bands cover {number(twin.coverage.mean, 0)} %",
             twin.verdict() != "better" or abs(twin.coverage.mean - 90) > HONEST,
         ),
     )
@@ -302,7 +309,7 @@ def _figure(found: SideBySide) -> str:
         "over patients. On the line in the middle both are alike. Orange: different for sure, by "
         f"a size of {MATERIAL:g} or more."
     )
-    image = picture(draw_side_by_side(found.differences), ALT)
+    image = picture(draw_side_by_side(found.differences, (found.ours.name, found.theirs.name)), ALT)
     return f"<figure>{image}<figcaption>{html.escape(words)}</figcaption></figure>"
 
 
@@ -343,10 +350,10 @@ def _most_different(found: SideBySide) -> str:
     words = (
         "Sorted by the size that is sure. Sizes share one scale: sd of the other cohort's samples "
         "for means and centiles (sd), the logarithm of the ratio for spreads and movement (×), "
-        "the difference itself for correlations, Cohen's h for shares (points). For sure: the end "
-        "of the interval nearer to zero. Intervals are 95 % each, so of a hundred numbers that "
-        "are the same about five exclude zero by luck; hence the bar for a word, "
-        f"{MATERIAL:g}."
+        "the difference itself for correlations, Cohen's h for shares (points). Intervals are for "
+        "one number each: of a hundred numbers that are the same, about five exclude it by luck. "
+        "For sure: what is left of the size when all numbers are asked at once. From "
+        f"{MATERIAL:g} on it is worth a word."
     )
     first = f'<p class="muted">{html.escape(words)}</p>\n'
     if not found.material:
@@ -494,7 +501,7 @@ def _compared(found: SideBySide) -> str:
 # ── the picture ──────────────────────────────────────────────────────────────────────────────────
 
 
-def draw_side_by_side(differences: Sequence[Difference]) -> bytes:
+def draw_side_by_side(differences: Sequence[Difference], between: tuple[str, str]) -> bytes:
     """Means, spreads and movement of every signal, ours against theirs, as PNG."""
     by_name = {(x.measure, x.what): x for x in differences}
     names = [name for name in (*KNOWN, LEVEL_NAME) if any((m, name) in by_name for m, *_ in PANELS)]
@@ -503,12 +510,19 @@ def draw_side_by_side(differences: Sequence[Difference]) -> bytes:
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for axis, (measure, title, unit) in zip(axes, PANELS, strict=True):
             own = {i: by_name[measure, x] for i, x in enumerate(names) if (measure, x) in by_name}
-            _draw_panel(axis, own, unit)
+            _draw_panel(axis, own, ratio=unit == "ratio")
             axis.set_title(title)
+            axis.set_xlabel(_axis_words(unit, between), fontsize=9)
         axes[0].set_yticks(range(len(names)), [_tick(x) for x in names])
         axes[0].set_ylim(len(names) - 0.4, -0.6)
 
     return to_png(draw, (13.0, 0.34 * len(names) + 1.3))
+
+
+def _axis_words(unit: str, between: tuple[str, str]) -> str:
+    """What is to the right of the middle; long names would run into the next panel."""
+    one, other = (x if len(x) <= LONGEST else f"{x[: LONGEST - 1]}…" for x in between)
+    return f"{one} / {other}" if unit == "ratio" else f"{one} − {other}, in sd"
 
 
 def _tick(name: str) -> str:
@@ -517,11 +531,10 @@ def _tick(name: str) -> str:
 
 RATIOS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
 RATIO_WORDS = ("×1/16", "×1/8", "×¼", "×½", "same", "×2", "×4", "×8", "×16")
-FARTHEST = 16.0
+FARTHEST, LONGEST = 16.0, 16  # times; letters of a name
 
 
-def _draw_panel(axis: Axes, rows: Mapping[int, Difference], unit: str) -> None:
-    ratio = unit == "ratio"
+def _draw_panel(axis: Axes, rows: Mapping[int, Difference], *, ratio: bool) -> None:
     same = 1.0 if ratio else 0.0
     axis.axvline(same, color=INK, linewidth=0.9)
     axis.grid(axis="x", **GRID)
@@ -538,7 +551,6 @@ def _draw_panel(axis: Axes, rows: Mapping[int, Difference], unit: str) -> None:
     for place in rows:
         axis.axhline(place + 0.5, color=FAINT, linewidth=0.3)
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("ratio, log scale" if ratio else unit)
     if ratio:
         reach = max(1.9, *(max(x, 1 / x) for x in ends)) * 1.15
         axis.set_xscale("log")

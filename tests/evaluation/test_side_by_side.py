@@ -10,6 +10,7 @@ import pytest
 
 from stepdown.evaluation.carried_over import (
     CarryConfig,
+    Side,
     for_models,
     forecast_abroad,
     make_sides,
@@ -20,37 +21,15 @@ from stepdown.evaluation.movement import correlations_of, moves_of, practice_of
 from stepdown.evaluation.side_by_side import SideConfig, compare_cohorts, make_pair
 from stepdown.evaluation.told_apart import area, tell_apart
 from stepdown.handover import Cohort
-from stepdown.signals import HR, LVEDP, MAP, NAMES, PULSATILITY, TAU
+from stepdown.signals import HR, LVEDP, MAP, TAU
 from stepdown.training import FitConfig
 from stepdown.twin.twins import twin_config
+from tests.evaluation.invented import USED, invented
 
+EVERYBODY = slice(None)
 FEW = SideConfig(draws=40)
 QUICK = CarryConfig(replace(twin_config("mlp", "small"), fit=FitConfig(epochs=2)), draws=5)
-PUMPS = {"ours": "cp", "theirs": "cp"}
-USED = (MAP, HR, PULSATILITY, LVEDP)
-
-
-def invented(patients=24, hours=20, seed=0, *, shift=0.0, moves=1.0) -> Cohort:
-    """Stays of four independent signals: a patient's own level, and noise around it.
-
-    MAP is shifted by so many mmHg; LVEDP moves so many times as much.
-    """
-    draw = np.random.default_rng(seed)
-    shape = (patients, 6 * hours)
-    signals = np.full((*shape, len(NAMES)), np.nan, np.float32)
-    for column, center in zip(USED, (75.0, 85.0, 30.0, 12.0), strict=True):
-        noise = draw.normal(0, 2.0, shape)
-        size = moves if column == LVEDP else 1.0
-        signals[..., column] = center + draw.normal(0, 5.0, (patients, 1)) + size * noise
-    signals[..., MAP] += shift
-    level = np.repeat(draw.integers(3, 9, (patients, hours)), 6, axis=1).astype(np.int32)
-    seen = np.ones(shape, bool)
-    return Cohort(
-        jnp.asarray(signals),
-        jnp.asarray(level),
-        jnp.asarray(seen),
-        tuple(f"{seed}-{i}" for i in range(patients)),
-    )
+PUMPS: dict[Side, str] = {"ours": "cp", "theirs": "cp"}
 
 
 def hourly_noise(patients, seed, shift) -> Cohort:
@@ -111,6 +90,17 @@ def test_a_doubled_movement_is_ranked_first_and_nothing_else_stands_out():
     assert 0 < one.sure < one.size
 
 
+def test_patients_of_one_distribution_differ_in_nothing_for_sure():
+    for seed in (10, 20, 30):
+        pair = make_pair(invented(seed=seed), invented(seed=seed + 1))
+        found = compare_cohorts(pair, FEW, key=jr.key(seed))
+        assert [x for x in found if x.material] == []
+        outside = [
+            x for x in found if x.low > (x.scale == "times") or x.high < (x.scale == "times")
+        ]
+        assert outside  # single intervals do exclude it now and then
+
+
 def test_a_shifted_mean_is_told_in_sd_of_the_other_cohort():
     ours, theirs = invented(seed=1, shift=15.0), invented(seed=2)
     found = compare_cohorts(make_pair(ours, theirs), FEW, key=jr.key(0))
@@ -134,9 +124,9 @@ def test_a_cohort_beside_itself_differs_in_nothing():
 def test_intervals_are_over_patients_not_hours():
     """Ten times the hours of the same patients leave the interval of a mean as wide."""
     widths = []
-    for hours in (10, 100):
+    for hours in (4, 40):
         pair = make_pair(invented(12, hours, 4), invented(12, hours, 5))
-        one = by_name(compare_cohorts(pair, SideConfig(200), key=jr.key(0)), "mean", "hr")
+        one = by_name(compare_cohorts(pair, SideConfig(100), key=jr.key(0)), "mean", "hr")
         widths.append((one.high - one.low) * np.asarray(pair.theirs.signals)[..., HR].std())
     assert widths[1] > 0.5 * widths[0]
 
@@ -173,7 +163,7 @@ def test_area_counts_ties_half_and_patients_as_often_as_drawn():
     assert area(score, label, np.array([1.0, 3.0, 1.0, 0.0])) == (1 + 3 * 0.5) / 4
 
 
-def without(cohort: Cohort, column: int, rows=slice(None)) -> Cohort:
+def without(cohort: Cohort, column: int, rows: slice | list[int] = EVERYBODY) -> Cohort:
     signals = np.array(cohort.signals)
     signals[rows, :, column] = np.nan
     return replace(cohort, signals=jnp.asarray(signals))
@@ -243,9 +233,10 @@ def test_twins_are_judged_on_the_same_unseen_hours(strange):
     ]
     assert (abroad.hours, abroad.judged) == (own.hours, own.judged) == (6 * 19, 6)
     assert abroad.verdict() == "worse"  # a network that reads pressures it has never seen
-    assert abroad.errors["mae_z"][0] > 2 * home.errors["mae_z"][0]
+    assert abroad.errors["mae_z"][0] > 1.5 * home.errors["mae_z"][0]
     assert abroad.errors["mae_z"][1] == pytest.approx(home.errors["mae_z"][1], rel=0.2)
-    assert abroad.coverage.mean < 80
+    assert abroad.coverage.mean < 90
+    assert (abroad.coverage.hours, abroad.coverage.patients) == (abroad.hours, abroad.judged)
     gain, low, high = abroad.gains["mae_z"]
     assert low <= gain <= high
     assert gain == pytest.approx(abroad.errors["mae_z"][1] - abroad.errors["mae_z"][0], rel=1e-3)
