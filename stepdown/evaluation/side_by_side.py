@@ -8,8 +8,8 @@ Numbers of many kinds are ranked by one size. Means and centiles differ by so ma
 cohort's samples, spreads and movement by the logarithm of their ratio, correlations as they are,
 shares by Cohen's h (twice the difference of the arcsines of their roots). A size of 0.1 is small in
 each of them, 0.5 is not. What counts is what is left of a size for sure, for all numbers at once:
-the size less 3.7 sd of its draws (Bonferroni's bound for some 230 numbers). Single intervals of 95 %
-would call a dozen of that many different by luck.
+the size less 3.7 sd of its draws (Bonferroni's bound for some 230 numbers). Single intervals of
+95 % would call a dozen of that many different by luck.
 """
 
 import math
