@@ -46,7 +46,7 @@ from stepdown.twin.twins import TWINS, twin_config
 SEED = 2029  # of the simulated patients; far from the seeds that examples use
 LEAST, MOST = 60, 379  # simulated patients
 KIND, PAGE, NUMBERS, TABLE = "comparison", "index.html", "compare.json", "differences.csv"
-START, PER_PATIENT = 1.0, 0.015  # min on two cores, as benchmarked with 100 and 100 patients
+START, PER_PATIENT = 1.0, 0.015  # min on two cores, as measured with 100 and 100 patients
 
 if TYPE_CHECKING:
     TwinName = str
