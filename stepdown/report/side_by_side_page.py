@@ -212,6 +212,8 @@ def _signal_words(name: str) -> str:
 def _title(one: Difference) -> str:
     if one.what in KNOWN or one.what == LEVEL_NAME:
         return f"{_signal_words(one.what)}, {one.measure}"
+    if one.group == "records":
+        return f"{one.measure}, {one.what}"
     return f"{one.measure} {one.what}".strip()
 
 
@@ -257,7 +259,7 @@ def side_by_side_page(found: SideBySide) -> str:
         Section("What was compared", _compared(found), "compared"),
         provenance_section(found.about),
     ]
-    title = f"{found.ours.name} beside {found.theirs.name}"
+    title = f"{found.ours.said} beside {found.theirs.said}"
     return make_page(title, verdict(found), sections, BANNER, OWN_STYLE)
 
 
@@ -283,13 +285,13 @@ def _cards(found: SideBySide) -> str:
             count > 0,
         ),
         (
-            f"Refused by a guardian of {found.theirs.name}",
+            f"Refused by a guardian of {found.theirs.said}",
             f"{number(refused.mean, 1)} %",
             f"of hours; {100 * RATE:.0f} % is what it promises, {number(home.mean, 1)} % at home",
             refused.low > STRANGE * 100 * RATE,
         ),
         (
-            f"Saved by a twin of {found.theirs.name}",
+            f"Saved by a twin of {found.theirs.said}",
             f"{signed(gain, 0)} %",
             f"of the error of persistence; its 90 % bands cover {number(twin.coverage.mean, 0)} %",
             twin.verdict() != "better" or abs(twin.coverage.mean - 90) > HONEST,
@@ -419,7 +421,9 @@ def _guardian(found: SideBySide) -> str:
         f"A kernel density of recorded hours and decisions, refusing what is as strange as the "
         f"strangest {100 * RATE:.0f} % of select patients' hours. At home: test patients, so about "
         f"{100 * RATE:.0f} % are expected. It asks whether an hour lies where others lie, not "
-        "whether hours lie equally dense: a narrower cohort is not strange to a wider one."
+        "whether hours lie equally dense: a narrower cohort is not strange to a wider one. With few "
+        "select patients the rate of a single guardian is off the promised one: compare the two "
+        "shares of a line."
     )
     return to_html(Grid("", head, rows, note=words + _few(found, "guardian")))
 
