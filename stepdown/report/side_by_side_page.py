@@ -421,9 +421,9 @@ def _guardian(found: SideBySide) -> str:
         f"A kernel density of recorded hours and decisions, refusing what is as strange as the "
         f"strangest {100 * RATE:.0f} % of select patients' hours. At home: test patients, so about "
         f"{100 * RATE:.0f} % are expected. It asks whether an hour lies where others lie, not "
-        "whether hours lie equally dense: a narrower cohort is not strange to a wider one. With few "
-        "select patients the rate of a single guardian is off the promised one: compare the two "
-        "shares of a line."
+        "whether hours lie equally dense: a narrower cohort is not strange to a wider one. With "
+        "few select patients the rate of a single guardian is off the promised one: compare the "
+        "two shares of a line."
     )
     return to_html(Grid("", head, rows, note=words + _few(found, "guardian")))
 
