@@ -72,6 +72,12 @@ COMMANDS: dict[str, Command] = {
         "doctor",
         "Say what is wrong with a recording and propose a mapping file.",
     ),
+    "compare": Command(
+        "compare",
+        "CompareConfig",
+        "compare",
+        "Show a cohort beside another one or the simulator, as a page.",
+    ),
     "twin fit": Command(
         "twin",
         "TwinFitConfig",

@@ -6,13 +6,14 @@ six samples, cut from the start of a stay; a sample that was not measured leaves
 that signal. NumPy only; sizes are in the unit of the signal.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from stepdown.handover import Cohort
-from stepdown.signals import HIGHEST, LOWEST, STEPS
+from stepdown.signals import HIGHEST, LOWEST, SAMPLE_MINUTES, STEPS
 
 ROBUST = 1.4826  # of the median distance from the median: the sd, if the values were normal
 
@@ -39,6 +40,15 @@ class Practice:
     levels: tuple[float, ...]  # of samples at P2..P9
 
 
+def every_ten_minutes(cohort: Cohort) -> Cohort:
+    """A finer cohort thinned to samples ten minutes apart."""
+    every = round(SAMPLE_MINUTES / cohort.minutes)
+    if every == 1:
+        return cohort
+    parts = {name: getattr(cohort, name)[:, ::every] for name in ("signals", "level", "seen")}
+    return dataclasses.replace(cohort, **parts, minutes=SAMPLE_MINUTES)
+
+
 def hours_of(cohort: Cohort) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Signals (patients, hours, six, columns), levels, and which hours are full."""
     patients, steps = cohort.seen.shape
@@ -60,12 +70,14 @@ def moves_of(cohort: Cohort) -> dict[str, Moves]:
         both = known[:, 1:] & known[:, :-1]
         if both.any():
             means = np.where(known, hours.sum(-1) / STEPS, 0.0)
-            found[name] = _moves(hours[known], (means[:, 1:] - means[:, :-1])[both])
+            change, steps = (means[:, 1:] - means[:, :-1])[both], np.diff(hours[known], axis=-1)
+            found[name] = moves_from(hours[known].std(-1), change, np.abs(steps))
     return found
 
 
-def _moves(hours: np.ndarray, change: np.ndarray) -> Moves:
-    inside, tail = np.quantile(hours.std(-1), [0.5, 0.9])
+def moves_from(spread: np.ndarray, change: np.ndarray, steps: np.ndarray) -> Moves:
+    """From the sd inside each hour, changes of hour means, and steps between samples of hours."""
+    inside, tail = np.quantile(spread, [0.5, 0.9])
     middle = np.median(change)
     return Moves(
         inside=float(inside),
@@ -73,7 +85,7 @@ def _moves(hours: np.ndarray, change: np.ndarray) -> Moves:
         change_robust=float(ROBUST * np.median(np.abs(change - middle))),
         change_sd=float(change.std()),
         change_kurtosis=excess_kurtosis(change),
-        largest=float(np.quantile(np.abs(np.diff(hours, axis=-1)), 0.99)),
+        largest=float(np.quantile(steps, 0.99)),
     )
 
 

@@ -6,7 +6,6 @@ Tau was not published. Hours are full hours of six samples, ten minutes apart; a
 thinned to that first.
 """
 
-import dataclasses
 import hashlib
 import html
 import math
@@ -19,7 +18,13 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from stepdown.evaluation.movement import Moves, correlations_of, moves_of, practice_of
+from stepdown.evaluation.movement import (
+    Moves,
+    correlations_of,
+    every_ten_minutes,
+    moves_of,
+    practice_of,
+)
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, in_groups, world_of
 from stepdown.patients.population import Population
@@ -208,7 +213,7 @@ class Row:
 
 def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
     """Every published number beside ours."""
-    cohort = _every_ten_minutes(cohort)
+    cohort = every_ten_minutes(cohort)
     hours = _measure_hours(cohort)
     seen = np.asarray(cohort.seen)
     columns = dict(zip(cohort.columns, np.moveaxis(np.asarray(cohort.signals), -1, 0), strict=True))
@@ -227,15 +232,7 @@ def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
 
 def hourly(cohort: Cohort) -> dict[str, np.ndarray]:
     """Reward, rounded level and stability of every full hour; one flat array each."""
-    return _measure_hours(_every_ten_minutes(cohort))
-
-
-def _every_ten_minutes(cohort: Cohort) -> Cohort:
-    every = round(SAMPLE_MINUTES / cohort.minutes)
-    if every == 1:
-        return cohort
-    parts = {name: getattr(cohort, name)[:, ::every] for name in ("signals", "level", "seen")}
-    return dataclasses.replace(cohort, **parts, minutes=SAMPLE_MINUTES)
+    return _measure_hours(every_ten_minutes(cohort))
 
 
 def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
