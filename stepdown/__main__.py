@@ -56,6 +56,7 @@ COMMANDS: dict[str, Command] = {
         "import_recordings",
         "Import recordings into a cohort folder.",
     ),
+    "merge": Command("merge", "MergeConfig", "merge", "Merge cohort folders into one."),
     "score": Command(
         "score", "ScoreConfig", "score", "Score the stays of a cohort or episode file."
     ),
@@ -70,6 +71,12 @@ COMMANDS: dict[str, Command] = {
         "DoctorConfig",
         "doctor",
         "Say what is wrong with a recording and propose a mapping file.",
+    ),
+    "compare": Command(
+        "compare",
+        "CompareConfig",
+        "compare",
+        "Show a cohort beside another one or the simulator, as a page.",
     ),
     "twin fit": Command(
         "twin",

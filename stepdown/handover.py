@@ -50,16 +50,22 @@ class Transitions(eqx.Module):
     """Hours of care: what was seen, what was set, what came next."""
 
     state: Float[Array, "*n steps columns"]  # `columns` and the level in force
-    level: Int[Array, "*n"]  # P-level 2..9 held during the coming hour
+    level: Int[Array, "*n"]  # P-level 2..9 of the coming hour as a whole: the decision
+    levels: Int[Array, "*n steps"]  # in force during each sample of the coming hour
     reward: Float[Array, "*n"]  # shaped, to learn from
     unshaped: Float[Array, "*n"]  # physiological, to report
     next_state: Float[Array, "*n steps columns"]
     last: Bool[Array, "*n"]  # the record ends, or breaks off, with this hour
-    changed: Bool[Array, "*n"]  # the level changed inside the coming hour
     filled: Bool[Array, "*n"]  # a sample of either state was carried forward
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)
     columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
+
+    @property
+    def changed(self) -> Bool[np.ndarray, "*n"]:
+        """Whether the level changed inside the coming hour."""
+        levels = np.asarray(self.levels)
+        return (levels != levels[..., :1]).any(-1)
 
 
 class Hours(eqx.Module):
@@ -116,7 +122,10 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Dynamics(Protocol):
-    """One possible next hour under a level."""
+    """One possible next hour under a level.
+
+    Twins also take one level for each sample of the hour; whoever decides hands one.
+    """
 
     def __call__(
         self, state: Float[Array, "steps columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray

@@ -59,7 +59,8 @@ HORIZON = 6  # decisions in an episode
 
 def columns_with(further: Iterable[str]) -> tuple[str, ...]:
     """The columns of a recording that also holds these signals of `FURTHER`, in one order."""
-    return NAMES + tuple(signal.name for signal in FURTHER if signal.name in set(further))
+    held = set(further)  # once: a generator has nothing to give twice
+    return NAMES + tuple(signal.name for signal in FURTHER if signal.name in held)
 
 
 def hard_ranges(columns: tuple[str, ...]) -> list[tuple[float, float]]:

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import polars as pl
 
-from stepdown.records.importer import ImportConfig, import_cohort
+from stepdown.records.importer import ImportConfig, import_file
 from stepdown.records.mapping import parse_mapping
 
 HOURS, RATE = 24, 25
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stays", type=int, nargs="?", default=100)
     stays = parser.parse_args().stays
-    columns = parse_mapping(MAPPING)
+    columns, config = parse_mapping(MAPPING), ImportConfig()
     with tempfile.TemporaryDirectory() as folder:
         base, many = Path(folder), Path(folder) / "many"
         many.mkdir()
@@ -42,14 +42,15 @@ def main() -> None:
         for i in range(stays):
             (many / f"s{i:03d}.parquet").hardlink_to(base / "stay.parquet")
         del table
-        import_cohort(base / "stay.parquet", columns)  # imports and caches
+        import_file(base / "stay.parquet", columns, config)  # imports and caches
         for ending in (".csv", ".parquet", ".h5"):
             start, busy = time.perf_counter(), time.process_time()
-            import_cohort(base / f"stay{ending}", columns)
+            import_file(base / f"stay{ending}", columns, config)
             taken, busy = time.perf_counter() - start, time.process_time() - busy
             print(f"24 h {ending}: {taken:.2f} s ({busy:.2f} s CPU), peak {peak():.0f} MB")
         start = time.perf_counter()
-        import_cohort(many, columns, ImportConfig(workers=1))
+        for file in sorted(many.iterdir()):
+            import_file(file, columns, config)
         taken = time.perf_counter() - start
         print(f"{stays} stays, one process: {taken:.1f} s, peak {peak():.0f} MB")
 

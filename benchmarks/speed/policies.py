@@ -59,11 +59,11 @@ def random_hours(rows: int, role, seed: int) -> Transitions:
     return Transitions(
         state=states(levels[0]),
         level=jnp.asarray(levels[1], jnp.int32),
+        levels=jnp.tile(jnp.asarray(levels[1], jnp.int32)[:, None], (1, 6)),
         reward=reward,
         unshaped=reward,
         next_state=states(levels[1]),
         last=flags,
-        changed=flags,
         filled=flags,
         patient=jnp.asarray(np.arange(rows) * 250 // rows, jnp.int32),
         role=role,

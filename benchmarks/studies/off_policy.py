@@ -124,7 +124,7 @@ def work(kind: str, preset: PresetName, seed: int, patients: int) -> Line:
 def fixed(preset: PresetName):
     """Policies, and an ensemble, from patients that are used for nothing else."""
     k_cohort, k_split, k_bc, k_ensemble = jr.split(jr.key(FIXED), 4)
-    cohort, _ = simulate_cohort(CohortConfig(preset=preset), key=k_cohort)
+    cohort, _ = simulate_cohort(CohortConfig(preset=preset, version=1), key=k_cohort)
     train, select, _ = split_patients(cohort, key=k_split)
     hours = make_transitions(train)
     bc, _ = train_bc(hours, make_transitions(select), BC, key=k_bc)
@@ -135,7 +135,7 @@ def fixed(preset: PresetName):
 def true_values(preset: PresetName, seed: int, starts: int = STARTS) -> dict[str, Any]:
     """Sums over patients of one group: rewards of every policy and of its difference to hold."""
     k_cohort, k_starts = jr.split(jr.key(seed))
-    config = CohortConfig(preset=preset)
+    config = CohortConfig(preset=preset, version=1)
     cohort, latents = simulate_cohort(config, key=k_cohort)
     moments = draw_starts(cohort, latents, starts, key=k_starts)
     return play_all(preset, moments, config)
@@ -163,7 +163,7 @@ def judge_cohort(preset: PresetName, seed: int, patients: int) -> dict[str, Any]
     """All policies from the records of one cohort; beside it the truth about its overlap."""
     begin = clock()
     k_cohort, k_behavior, k_estimate, k_own = jr.split(jr.key(seed), 4)
-    config = CohortConfig(patients=patients, preset=preset)
+    config = CohortConfig(patients=patients, preset=preset, version=1)
     cohort, latents = simulate_cohort(config, key=k_cohort)
     simulated = clock()
     policies, ensemble = fixed(preset)

@@ -164,19 +164,19 @@ def look_ahead(
 
 
 def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
-    """Variance within and between members over the first hour, in z-scores; NaN if one model."""
+    """Variance within and between members over the first hour, of coordinates; NaN if one model."""
     network = twin.network
     if not isinstance(network, Calibrated):
         unknown = jnp.full((len(LEVELS), 2), jnp.nan)
         return unknown, unknown
-    scores = twin.scaler.to_scores(state)
+    scores = twin.read(state)
     columns = np.array([twin.scaler.present.index(i) for i in (MAP, PULSATILITY)])
 
     def one(level):
-        far, spread = eqx.filter_vmap(lambda x: x.expect(scores, level_score(level)))(
-            network.members
-        )
-        inside = jnp.mean(spread**2, axis=0) * jnp.var(network.errors, axis=0)
+        coming = level_score(twin.each(level))
+        far, spread = eqx.filter_vmap(lambda x: x.expect(scores, coming))(network.members)
+        drawn = network.width[None] ** 2 * jnp.var(network.errors, axis=0)
+        inside = jnp.mean(spread**2, axis=0) * drawn
         between = jnp.mean(jnp.var(far, axis=0), axis=0)
         return jnp.mean(inside, axis=0)[columns], between[columns]
 

@@ -11,7 +11,6 @@ from tyro.conf import Positional
 
 from stepdown.artifacts import (
     CONFIG,
-    ArtifactError,
     Content,
     config_to_dict,
     provenance,
@@ -20,14 +19,16 @@ from stepdown.artifacts import (
 )
 from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort
+from stepdown.problem.hours import count_decisions
 from stepdown.records import files
 from stepdown.records.cleaning import CleaningConfig, LogRow
-from stepdown.records.importer import ImportConfig, import_cohort
-from stepdown.records.mapping import Columns, read_mapping
+from stepdown.records.importer import ImportConfig, Intake, import_cohort
+from stepdown.records.mapping import Columns, MappingError, read_mapping
 from stepdown.records.readers import RecordingError
 from stepdown.signals import KNOWN
 
 CARD, LOG = "card.md", "log.json"
+MUCH_EMPTIED, FEW_DECISIONS = 0.05, 0.5  # shares that are told first
 _SHORTEST_KEY = 16  # bytes
 
 
@@ -41,6 +42,8 @@ class ImportCommand:
     profile: str = "cp"  # pump profile
     workers: int = 1  # processes that read files side by side
     secret: Path | None = None  # secret that makes pseudonyms out of patient names
+    accept_losses: bool = False  # import also where cleaning empties most of a signal
+    leave_out: bool = False  # leave out stays that need action, instead of refusing all
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class ImportRecord:
     profile: str
     columns: Columns
     cleaning: CleaningConfig
+    read_as: tuple[str, ...]  # how the files are written, as recognized
 
 
 def import_recordings(command: ImportCommand) -> None:
@@ -59,22 +63,26 @@ def import_recordings(command: ImportCommand) -> None:
     if command.workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {command.workers}.")
     require_free(command.out)
-    config = ImportConfig(command.profile, command.workers, _read_secret(command.secret))
+    secret = _read_secret(command.secret)
+    config = ImportConfig(
+        command.profile,
+        command.workers,
+        secret,
+        accept_losses=command.accept_losses,
+        leave_out=command.leave_out,
+    )
     work = command.out.parent / f".{command.out.name}.unfinished"
     try:
         with progress("importing") as watch:
-            cohort, log = import_cohort(command.file, columns, config, work=work, watch=watch)
-        table = files.cohort_table(cohort)
-        files.check_table(table, command.file)
-    except RecordingError:
+            cohort, log, intake = import_cohort(
+                command.file, columns, config, work=work, watch=watch
+            )
+    except (RecordingError, MappingError):  # a question about the file is one about the mapping
         shutil.rmtree(work, ignore_errors=True)
         raise
-    except ArtifactError as error:  # a table that would be refused when it is read again
-        shutil.rmtree(work, ignore_errors=True)
-        raise RecordingError(str(error)) from error
-    record = ImportRecord(cohort.minutes, command.profile, columns, config.cleaning)
+    record = ImportRecord(cohort.minutes, command.profile, columns, config.cleaning, intake.read_as)
     content: dict[str, Content] = {
-        files.COHORT: files.to_parquet(table),
+        files.COHORT: files.to_parquet(files.cohort_table(cohort)),
         CONFIG: _json(config_to_dict(record)),
         LOG: _json([vars(row) for row in log]),
         CARD: imported_card(cohort, record, log).encode(),
@@ -82,7 +90,7 @@ def import_recordings(command: ImportCommand) -> None:
     about = provenance(config=record) | {"imported": True}
     write_folder(command.out, content, kind=files.KIND, about=about)
     shutil.rmtree(work, ignore_errors=True)
-    sys.stdout.write(_summary(cohort, log))
+    sys.stdout.write(_summary(cohort, log, intake))
 
 
 def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...]) -> str:
@@ -97,6 +105,7 @@ def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...])
         "# Dataset card: imported recordings",
         "**Real or foreign recordings, imported; not checked by a clinician; not for care.**",
         _size(cohort),
+        " ".join(f"File {words}." for words in record.read_as),
         f"Read as {record.columns.kind} with pump profile `{record.profile}`; "
         f"one sample every {record.minutes:g} min. `config.json` holds the mapping, `log.json` "
         "what was left out, stay by stay. There is no truth behind recordings, hence no latents.",
@@ -108,11 +117,28 @@ def imported_card(cohort: Cohort, record: ImportRecord, log: tuple[LogRow, ...])
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(cohort: Cohort, log: tuple[LogRow, ...]) -> str:
+def _summary(cohort: Cohort, log: tuple[LogRow, ...], intake: Intake) -> str:
     missing = [name for name, has in _known(cohort).items() if not has]
-    lines = [_size(cohort), f"Missing signals: {', '.join(missing) or 'none'}."]
+    lines = [*warnings(cohort, intake), *(f"File {words}." for words in intake.read_as)]
+    lines += [_size(cohort), f"Missing signals: {', '.join(missing) or 'none'}."]
     lines += [f"Left out: {line}" for line in _reasons(log)]
     return "\n".join(lines) + "\n"
+
+
+def warnings(cohort: Cohort, intake: Intake) -> list[str]:
+    """What must not be overlooked: values that were emptied and decisions that are lost."""
+    emptied = [
+        f"{count:,} of {of:,} values of {name} ({100 * count / of:.0f} %) were left empty."
+        for name, count, of in intake.emptied
+        if count > MUCH_EMPTIED * of
+    ]
+    decisions = count_decisions(cohort)
+    if decisions < FEW_DECISIONS * intake.possible:
+        emptied.append(
+            f"{decisions:,} of {intake.possible:,} decisions are left that the recorded hours "
+            "could give."
+        )
+    return [f"ATTENTION: {line}" for line in emptied]
 
 
 def _known(cohort: Cohort) -> dict[str, bool]:

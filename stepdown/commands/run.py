@@ -34,6 +34,7 @@ from stepdown.experiment.progress import Terminal
 from stepdown.experiment.publish import REPORT, RESULTS, publish
 from stepdown.experiment.sources import digest_of
 from stepdown.experiment.stopping import stoppable
+from stepdown.patients.population import Version
 from stepdown.policies.learning import TrainingStoppedError
 from stepdown.records.files import KIND as COHORT
 
@@ -51,11 +52,12 @@ class RunConfig:
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
     workers: int = 1  # processes of this machine that make jobs side by side
     search: bool = True  # search first where the preset does; else train as its methods say
+    version: Version = 2  # of the simulated patients; 1: as before they moved like real ones
 
     @property
     def sizes(self) -> ExperimentConfig:
         """What is asked for."""
-        return sizes_of(self.preset, search=self.search)
+        return sizes_of(self.preset, search=self.search, version=self.version)
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,13 @@ def _asked(run: Path) -> RunConfig:
     asked = about["config"]
     recorded = asked.get("from_cohort")
     own = None if recorded is None else Path(recorded)
-    return RunConfig(about["preset"], run, own, search=asked.get("search", True))
+    version = asked.get("version", 1)  # runs before version 2 do not say theirs
+    return RunConfig(about["preset"], run, own, search=asked.get("search", True), version=version)
 
 
 def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
     """Refuse to train anything: a run may have taken hours on another machine."""
-    searched = "" if asked.search else " --no-search"
+    searched = ("" if asked.search else " --no-search") + f" --version {asked.version}"
     if missing:
         raise ValueError(
             f"{asked.out}: expected a finished run of this version, got {len(missing)} of {count} "

@@ -14,7 +14,7 @@ from stepdown.artifacts import Content, require_free
 from stepdown.experiment.cohort_folder import write_simulated
 from stepdown.experiment.progress import progress
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.patients.population import PresetName
+from stepdown.patients.population import PresetName, Version
 from stepdown.patients.recording import FaultConfig, corrupt
 from stepdown.patients.waveforms import simulate_waveforms
 from stepdown.records import files
@@ -31,6 +31,7 @@ class SimulateConfig:
     seed: int = 7  # same seed, same cohort
     preset: PresetName = "guarded"  # how dangerous low support is
     profile: str = "cp"  # pump profile
+    version: Version = 2  # of the patients; 1: as they were before they moved like real ones
     hours: float | None = None  # length of every stay; by default each has its own
     every: Literal["10min", "5min", "30s"] = "10min"  # time between samples
     waveforms: int = 0  # stays that are also recorded at 25 Hz
@@ -76,6 +77,7 @@ def _checked(config: SimulateConfig) -> CohortConfig:
         profile=config.profile,
         hours=config.hours,
         minutes=MINUTES[config.every],
+        version=config.version,
     )
     world_of(recipe)  # refuses an unknown profile
     return recipe

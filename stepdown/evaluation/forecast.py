@@ -11,7 +11,7 @@ its 90 % band, for any m; the quantiles of so few draws would cover less.
 
 How errors grow when a forecaster goes on from its own forecasts (App. E, error accumulation) is
 seen from recorded hours with enough recorded hours behind them: the recorded levels are played in
-the forecaster, draw by draw, and held against what was recorded.
+the forecaster, sample by sample and draw by draw, and held against what was recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,22 +41,28 @@ TREND = 2.0  # mmHg per 10 min; MAP rises or falls from here on (App. E)
 DRAWS = 50  # behind a probabilistic score (App. E)
 BAND50, BAND90 = 0.50, 0.90
 SHOWN = REQUIRED  # what the reward is made of
+PUBLISHED = {"speed": 10.0, "flow": 0.01}  # rpm, L/min: units of the published errors
 
 Numbers = Shaped[Array, "*shape"] | Shaped[np.ndarray, "*shape"]
 
 
 @runtime_checkable
 class Forecaster(Protocol):
-    """Draws the coming hour under a level, and knows its point forecast."""
+    """Draws the coming hour under the level of each of its samples; knows its point forecast."""
 
     def __call__(
-        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+        self,
+        state: Float[Array, "steps columns"],
+        level: Int[Array, " steps"],
+        /,
+        *,
+        key: PRNGKeyArray,
     ) -> Float[Array, "steps columns"]:
         """One possible hour."""
         ...
 
     def center(
-        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /
+        self, state: Float[Array, "steps columns"], level: Int[Array, " steps"], /
     ) -> Float[Array, "steps columns"]:
         """The point forecast."""
         ...
@@ -74,6 +80,7 @@ class ForecastScores(eqx.Module):
     true_trend: Int[Array, " n"]
     level: Int[Array, " n"]  # chosen for the hour
     static: Bool[Array, " n"]  # the level stays over the two hours
+    inside: Bool[Array, " n"]  # the level changes inside the coming hour
     patient: Int[Array, " n"]  # the unit of any bootstrap
     scaler: Scaler  # of the train patients
     role: Role = eqx.field(static=True)
@@ -95,7 +102,7 @@ def score_forecasts(
     require_role(hours, role)
     _require_signals(hours, scaler)
     count = len(hours.level)
-    rows = (hours.state, hours.level, hours.next_state, np.arange(count))
+    rows = (hours.state, hours.levels, hours.next_state, np.arange(count))
     rows = jax.tree.map(np.asarray, rows)
     size = FEW if count <= FEW else MANY
     found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=size)
@@ -107,6 +114,7 @@ def score_forecasts(
         **{name: jnp.asarray(values) for name, values in found.items()},
         level=hours.level,
         static=jnp.asarray(level_stays(hours)),
+        inside=jnp.asarray(hours.changed),
         patient=hours.patient,
         scaler=scaler,
         role=hours.role,
@@ -116,10 +124,10 @@ def score_forecasts(
 def _score_rows(rows, forecaster: Forecaster, key, draws: int):
     """A group of rows; the draws of a row never leave the compiled program."""
 
-    def one(state, level, truth, number):
+    def one(state, levels, truth, number):
         keys = jr.split(jr.fold_in(key, number), draws)
-        drawn = jax.vmap(lambda k: forecaster(state, level, key=k))(keys)[..., :LEVEL]
-        center, truth = forecaster.center(state, level)[:, :LEVEL], truth[:, :LEVEL]
+        drawn = jax.vmap(lambda k: forecaster(state, levels, key=k))(keys)[..., :LEVEL]
+        center, truth = forecaster.center(state, levels)[:, :LEVEL], truth[:, :LEVEL]
         low, high = rank_place(drawn, truth)
         return {
             "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
@@ -186,26 +194,35 @@ def _require_forecasts(absolute: np.ndarray, scaler: Scaler) -> None:
 # One value per row; NaN where a row does not count. The means of these are the scores.
 METRICS: dict[str, Callable[[ForecastScores], np.ndarray]] = {
     "mae": lambda s: _mean(s.absolute, s),
+    "mae_published": lambda s: _mean(_in_published(s.absolute, s), s),
     "mae_z": lambda s: _mean(_in_sd(s.absolute, s), s),
     "mae_map": lambda s: np.asarray(s.absolute)[:, MAP],
     "mae_static": lambda s: _where(s.static, _mean(s.absolute, s)),
     "mae_changing": lambda s: _where(~s.static, _mean(s.absolute, s)),
+    "mae_published_static": lambda s: _where(s.static, _mean(_in_published(s.absolute, s), s)),
+    "mae_published_changing": lambda s: _where(~s.static, _mean(_in_published(s.absolute, s), s)),
     "mae_z_static": lambda s: _where(s.static, _mean(_in_sd(s.absolute, s), s)),
     "mae_z_changing": lambda s: _where(~s.static, _mean(_in_sd(s.absolute, s), s)),
+    "mae_z_inside": lambda s: _where(s.inside, _mean(_in_sd(s.absolute, s), s)),
     "mse_z": lambda s: _mean(_in_sd(_in_sd(s.squared, s), s), s),
     "mse_map": lambda s: np.asarray(s.squared)[:, MAP],
     "trend": lambda s: np.asarray(s.trend == s.true_trend, float),
     "crps": lambda s: _mean(s.crps, s),
+    "crps_published": lambda s: _mean(_in_published(s.crps, s), s),
     "crps_z": lambda s: _mean(_in_sd(s.crps, s), s),
+    "crps_z_inside": lambda s: _where(s.inside, _mean(_in_sd(s.crps, s), s)),
     "crps_map": lambda s: np.asarray(s.crps)[:, MAP],
     "coverage50": lambda s: _covered(s, BAND50),
     "coverage90": lambda s: _covered(s, BAND90),
     "coverage90_changing": lambda s: _where(~s.static, _covered(s, BAND90)),
+    "coverage90_inside": lambda s: _where(s.inside, _covered(s, BAND90)),
 }
 
 
 def summarize(scores: ForecastScores) -> dict:
     """Plain numbers: overall, per signal, per chosen level, where the level stays and changes.
+
+    `changing` is all that does not stay; `inside` is where the level changes inside the hour.
 
     A number that no row speaks of is None. `trend_base` is what the most frequent trend would get.
     """
@@ -220,6 +237,7 @@ def summarize(scores: ForecastScores) -> dict:
         "levels": {f"P{value}": _part(rows, level == value) for value in LEVELS},
         "static": _part(rows, static),
         "changing": _part(rows, ~static),
+        "inside": _part(rows, np.asarray(scores.inside)),
     }
 
 
@@ -247,7 +265,7 @@ def compare_forecasts(
 
 
 def _require_pairs(ours: ForecastScores, theirs: ForecastScores) -> None:
-    same = ("patient", "level", "static", "true_trend")
+    same = ("patient", "level", "static", "inside", "true_trend")
     if not all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in same):
         raise ValueError(
             "expected two forecasters scored on the same rows, got different rows. "
@@ -265,6 +283,12 @@ def _mean(values, scores: ForecastScores) -> np.ndarray:
 
 def _in_sd(values, scores: ForecastScores) -> np.ndarray:
     return np.asarray(values, float) / np.asarray(scores.scaler.sd)[None]
+
+
+def _in_published(values, scores: ForecastScores) -> np.ndarray:
+    """In the units of the published errors: speed in 10 rpm, flow in 0.01 L/min."""
+    scale = [PUBLISHED.get(name, 1.0) for name in scores.scaler.columns]
+    return np.asarray(values, float) / np.array(scale)[None]
 
 
 def _where(rows, values: np.ndarray) -> np.ndarray:
@@ -285,7 +309,7 @@ def _signal(scores: ForecastScores, column: int) -> dict[str, float | None]:
     return {name: _plain(value) for name, value in (values | bands).items()}
 
 
-PART = ("mae", "mae_z", "mae_map", "crps", "crps_z", "coverage50", "coverage90")
+PART = ("mae", "mae_published", "mae_z", "mae_map", "crps", "crps_z", "coverage50", "coverage90")
 
 
 def _part(rows: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, float | int | None]:
@@ -390,8 +414,8 @@ def grow_errors(
         chosen = host_generator(k_starts).choice(start, config.starts, replace=False)
         start = np.sort(chosen)
     run = start[:, None] + np.arange(config.hours)
-    state, level, later = (np.asarray(x) for x in (hours.state, hours.level, hours.next_state))
-    rows = (state[start], level[run], later[run], np.arange(len(start)))
+    state, levels, later = (np.asarray(x) for x in (hours.state, hours.levels, hours.next_state))
+    rows = (state[start], levels[run], later[run], np.arange(len(start)))
     absolute, low, high = in_groups(
         _play_rows, (rows,), forecaster, k_draws, config.draws, size=GROUP
     )
@@ -405,8 +429,8 @@ def _play_rows(rows, forecaster: Forecaster, key, draws: int):
         start = jnp.broadcast_to(state[None], (draws, *state.shape))
 
         def hour(now, x):
-            level, keys = x
-            now = jax.vmap(lambda s, k: forecaster(s, level, key=k))(now, keys)
+            each, keys = x  # the levels of the hour's samples
+            now = jax.vmap(lambda s, k: forecaster(s, each, key=k))(now, keys)
             return now, now[..., :LEVEL]
 
         _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, signals)
@@ -468,7 +492,7 @@ def forecast_examples(
         return None
     state, level, later = (x[rows] for x in (hours.state, hours.level, hours.next_state))
     # compiled as a whole: operation by operation would take a minute
-    center, drawn = _forecast(forecaster, state, level, jr.split(key, BEHIND))
+    center, drawn = _forecast(forecaster, state, hours.levels[rows], jr.split(key, BEHIND))
     return Examples(*(np.asarray(x) for x in (state, level, later, center, drawn)))
 
 
@@ -481,13 +505,12 @@ def _forecast(forecaster: Forecaster, states, levels, keys):
 
 
 def pick_changes(hours: Transitions, number: int) -> list[int]:
-    """Rows whose level changes at the decision and not inside an hour, drops and rises in turn.
+    """Rows whose level is another than in the hour before, drops and rises in turn.
 
     First the largest change each way, then usual ones (one or two levels), each of another patient.
     """
     before = np.rint(np.asarray(hours.state)[:, -1, LEVEL]).astype(int)
-    inside_hours = np.asarray(hours.changed) | changed_before(hours)
-    step = np.where(inside_hours, 0, np.asarray(hours.level) - before)
+    step = np.asarray(hours.level) - before
     patient = np.asarray(hours.patient)
     size = np.abs(step)
     chosen: list[int] = []

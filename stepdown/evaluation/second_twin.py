@@ -3,14 +3,14 @@
 Policies are learned and chosen with models of the train patients. Whatever those models got wrong
 by chance, a second model of the select patients gets wrong differently. It must do with few
 patients, so it is a ridge regression: how far the coming hour lies from persistence is linear in
-the last hour, the level and the change, and in the last samples times both. What the level does by
-itself is not shrunk, because few recorded changes carry it. How strongly the rest is shrunk is
+the last hour, the level and the change, and in the last samples times both; a level that changes
+inside the hour counts by its mean and by how each sample lies off it. What the level does by itself
+is not shrunk, because few recorded changes carry it. How strongly the rest is shrunk is
 chosen by the error on patients left out.
 
 A draw adds one whole hour of errors that were made on patients left out, among hours in which
-the level moved the same way, scaled by how restless each signal was. All signals share one
-shrinkage, so the center keeps what is linear among signals (pulsatility is systolic minus diastolic
-pressure).
+the level moved the same way, scaled by how restless each signal was. As every twin it forecasts
+free coordinates (twin/coordinates.py).
 
 It learns from the same kind of records as the first: what all records lack or confound, it lacks
 and confounds too.
@@ -33,8 +33,9 @@ from stepdown.problem.scaling import LEVEL_SD, Scaler
 from stepdown.signals import LEVELS
 from stepdown.twin.baselines import make_residuals
 from stepdown.twin.calibrated import FEWEST, moved
+from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import Twin, check_known, twin_rows
-from stepdown.twin.transformer import Hour, Scores, squared_error
+from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FARTHEST = 6.0  # z-scores; a line must not run away with what was never seen
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -69,25 +70,25 @@ class Linear(eqx.Module):
         """Read nothing ahead."""
         return scores
 
-    def decode(self, latent: Scores, level: Float[Array, ""], *, key: PRNGKeyArray | None) -> Hour:
+    def decode(self, latent: Scores, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
         """The center, or a draw around it."""
-        center = (features(latent, level) @ self.weights).reshape(len(latent), -1)
+        center = (features(latent, levels) @ self.weights).reshape(len(latent), -1)
         if key is None:
             return center
-        group = moved(latent, level)
+        group = moved(latent, levels)
         row = self.first[group] + jr.randint(key, (), 0, self.count[group])
-        return center + usual_error(self.spread, latent, level)[None] * self.errors[row]
+        return center + usual_error(self.spread, latent, levels)[None] * self.errors[row]
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)
 
 
-def features(scores: Scores, level: Float[Array, ""]) -> Float[Array, " features"]:
+def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
     """What the center is linear in; the first `FREE` are not shrunk."""
-    signals = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST)
+    signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
     change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
     last, middle = signals[-1], signals.mean(0)
@@ -97,6 +98,7 @@ def features(scores: Scores, level: Float[Array, ""]) -> Float[Array, " features
             jnp.stack([jnp.ones(()), level, down, up]),
             jnp.stack([down > 0, up > 0]) * 1.0,
             jax.nn.one_hot(index, len(LEVELS)),
+            levels - level,
             signals.ravel(),
             last * down,
             last * up,
@@ -107,17 +109,17 @@ def features(scores: Scores, level: Float[Array, ""]) -> Float[Array, " features
 
 
 def usual_error(
-    spread: Float[Array, "3 signals"], scores: Scores, level: Float[Array, ""]
+    spread: Float[Array, "3 signals"], scores: Scores, levels: Levels
 ) -> Float[Array, " signals"]:
-    """How large errors usually are, by signal, z-scores."""
-    return jnp.exp(jnp.einsum("ks,ks->s", spread, clues(scores, level)))
+    """How large errors usually are, by signal."""
+    return jnp.exp(jnp.einsum("ks,ks->s", spread, clues(scores, levels)))
 
 
-def clues(scores: Scores, level: Float[Array, ""]) -> Float[Array, "3 signals"]:
+def clues(scores: Scores, levels: Levels) -> Float[Array, "3 signals"]:
     """What the size of an error depends on: one, the signal's restlessness, the change."""
     signals = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST)
     restless = jnp.log(jnp.std(signals, axis=0) + LEAST_SPREAD)
-    change = jnp.abs(level - scores[-1, -1])
+    change = jnp.max(jnp.abs(levels - scores[-1, -1]))
     return jnp.stack([jnp.ones_like(restless), restless, jnp.full_like(restless, change)])
 
 
@@ -130,17 +132,18 @@ def fit_second_twin(
 ) -> tuple[Twin, dict[str, np.ndarray]]:
     """Fit to select patients; the scale names the signals and lends their units, nothing more.
 
-    `info` holds the ridges and the squared error (z) of each on patients left out.
+    `info` holds the ridges and the squared error of each on patients left out, in standard
+    deviations of the coordinates.
     """
     require_role(select, "select")
     for hours in (select.state, select.next_state):
         check_known(np.asarray(hours), scaler, "select patients")
-    held = np.flatnonzero(~np.asarray(select.changed))  # a decision is held for its hour
-    select = jax.tree.map(lambda x: x[held], select)
-    carry, steps = CarryForward(load_profile(config.profile)), select.state.shape[1]
-    carried = Twin(scaler, make_residuals(steps, len(scaler.present)), carry, "carried", steps)
-    scores, level, target = twin_rows(carried, select)
-    inputs, tips, group = (np.asarray(x) for x in _describe(scores, level))
+    pump, steps = load_profile(config.profile), select.state.shape[1]
+    coordinates = fit_coordinates(select, scaler.present, pump)
+    nothing = make_residuals(steps, len(scaler.present))
+    carried = Twin(scaler, coordinates, nothing, CarryForward(pump), "carried", steps)
+    scores, levels, target = twin_rows(carried, select)
+    inputs, tips, group = (np.asarray(x) for x in _describe(scores, levels))
     outputs = np.asarray(target, float).reshape(len(target), -1)
     fold = deal_patients(np.asarray(select.patient), config.folds, key=key)
     tried = [_left_out(inputs, outputs, fold, ridge) for ridge in config.ridges]
@@ -157,8 +160,8 @@ def fit_second_twin(
 
 
 @eqx.filter_jit
-def _describe(scores, level):
-    return tuple(jax.vmap(f)(scores, level) for f in (features, clues, moved))
+def _describe(scores, levels):
+    return tuple(jax.vmap(f)(scores, levels) for f in (features, clues, moved))
 
 
 def _solve(

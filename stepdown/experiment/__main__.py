@@ -25,8 +25,9 @@ def main() -> None:
     parser.add_argument("--ray", help="auto or the address of a Ray cluster: jobs run there")
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     parser.add_argument("--no-search", action="store_true", help="train as the preset says")
+    parser.add_argument("--version", type=int, choices=(1, 2), default=2, help="of the patients")
     asked = parser.parse_args()
-    config = sizes_of(asked.preset, search=not asked.no_search)
+    config = sizes_of(asked.preset, search=not asked.no_search, version=asked.version)
     plans = [make_plan(config, choice) for choice in config.cohorts]
     if asked.stage.startswith("evidence"):
         jobs = [job for plan in plans for job in make_evidence(plan).by_kind.values()]

@@ -49,8 +49,9 @@ def store_hours(*parts: Transitions) -> dict[str, Content]:
 
 def _restored(arrays: dict[str, np.ndarray], role: Role, columns: list[str]) -> Transitions:
     part = {name: jnp.asarray(arrays[f"{role}.{name}"]) for name in STORED}
-    never = jnp.zeros(len(part["level"]), bool)
-    return Transitions(**part, changed=never, filled=never, role=role, columns=tuple(columns))
+    levels = jnp.broadcast_to(part["level"][:, None], part["state"].shape[:2])  # decisions, held
+    never = jnp.zeros(len(levels), bool)
+    return Transitions(**part, levels=levels, filled=never, role=role, columns=tuple(columns))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,12 @@ class _Planner:
     ):
         self.config, self.choice = config, choice
         self.name = choice.name if imported is None else "imported"
-        recipe = CohortConfig(patients=config.patients, preset=choice.preset, hours=config.hours)
+        recipe = CohortConfig(
+            patients=config.patients,
+            preset=choice.preset,
+            hours=config.hours,
+            version=config.version,
+        )
         self.patients = self.job("patients", imported or SimulatePatients(recipe, choice.seed))
         self.cohort = recipe if imported is None else None
         seeds = config.twin_seeds

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from stepdown.guardian.flow import FlowConfig
 from stepdown.handover import DataName, SettingName
-from stepdown.patients.population import PresetName
+from stepdown.patients.population import PresetName, Version
 from stepdown.policies.datasets import DatasetConfig
 from stepdown.policies.ensemble import EnsembleConfig
 from stepdown.policies.learning import Shrink
@@ -40,6 +40,7 @@ class ExperimentConfig:
     cohorts: tuple[CohortChoice, ...] = (CohortChoice(),)
     patients: int = 379
     hours: float | None = None  # of every stay; by default each has its own
+    version: Version = 2  # of the simulated patients
     twins: tuple[TwinConfig, ...] = tuple(map(twin_config, TWINS))  # the judging twin among them
     twin_seeds: int = 5  # of the table of twins; the first one judges
     windows: bool = True  # the paper's alternative settings of the twin
@@ -123,7 +124,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
 }
 
 
-def sizes_of(preset: RunPreset, *, search: bool = True) -> ExperimentConfig:
-    """A preset, with its searches or without."""
+def sizes_of(preset: RunPreset, *, search: bool = True, version: Version = 2) -> ExperimentConfig:
+    """A preset, with its searches or without, on patients of a version."""
     sizes = PRESETS[preset]
-    return replace(sizes, searches=sizes.searches and search)
+    return replace(sizes, searches=sizes.searches and search, version=version)

@@ -34,7 +34,7 @@ NOTE = (
     "so. Research data, not for treating patients."
 )
 _FLAT = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
-_EXTRA = ("unshaped", "changed", "filled", "patient")  # of a transition, kept beside Minari's own
+_EXTRA = ("unshaped", "levels", "filled", "patient")  # of a transition, kept beside Minari's own
 
 
 def write_minari(
@@ -225,11 +225,11 @@ def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Trans
     return Transitions(
         state=jnp.asarray(states(arrays["observations"])),
         level=jnp.asarray(arrays["actions"] + LOWEST, jnp.int32),
+        levels=jnp.asarray(arrays["levels"], jnp.int32),
         reward=jnp.asarray(arrays["rewards"], jnp.float32),
         unshaped=jnp.asarray(arrays["unshaped"], jnp.float32),
         next_state=jnp.asarray(states(arrays["next_observations"])),
         last=jnp.asarray(arrays["timeouts"], bool),
-        changed=jnp.asarray(arrays["changed"], bool),
         filled=jnp.asarray(arrays["filled"], bool),
         patient=jnp.asarray(arrays["patient"], jnp.int32),
         role=labels["role"],

@@ -20,6 +20,13 @@ from onnx import TensorProto
 
 from stepdown import __version__
 from stepdown.artifacts import MANIFEST, check_folder
+from stepdown.export.onnx_coordinates import (
+    Columns,
+    levels_in_force,
+    split_columns,
+    to_free,
+    to_samples,
+)
 from stepdown.export.onnx_graph import (
     BANNER,
     BATCH,
@@ -52,7 +59,7 @@ from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
 from stepdown.policies.networks import LearnedPolicy
 from stepdown.policies.saved import load_policy
 from stepdown.problem.clinical import PAPER, ClinicalConfig
-from stepdown.problem.persistence import NEAR
+from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD
 from stepdown.signals import (
     CURRENT,
     FLOW,
@@ -63,7 +70,6 @@ from stepdown.signals import (
     PULSATILITY,
     SPEED,
     columns_with,
-    hard_ranges,
 )
 from stepdown.training import member
 from stepdown.twin.baselines import MLP, Residuals
@@ -207,11 +213,13 @@ def twin_graph(twin: Twin, about: dict[str, str]) -> bytes:
             f"{type(network).__name__}. Fit one of these, or leave the twin out: "
             "--models policy guardian."
         )
-    base = _base(graph, twin)
-    decoded = decoders[type(network)](graph, twin)
+    seen = _read(graph, twin)
+    base = _base(graph, twin, seen)
+    decoded = decoders[type(network)](graph, twin, seen)
+    chosen, pump = _column(graph, level_index(graph, "choice")), twin.carry.profile
     for change, name in ((decoded.center, "center"), (decoded.draw, "draw")):
-        hour = change if base is None else graph.add("Add", base, change)
-        graph.call(_to_units(graph, twin, hour), name)
+        free = change if base is None else graph.add("Add", base, change)
+        graph.call(to_samples(graph, twin.coordinates, free, chosen, pump), name)
     hour_shape = (BATCH, twin.steps, len(twin.scaler.mean))
     outputs = [
         Port("center", "float32", hour_shape, "the point forecast, columns as in `signals`"),
@@ -221,34 +229,44 @@ def twin_graph(twin: Twin, about: dict[str, str]) -> bytes:
     return graph.to_bytes("twin", inputs, outputs, about)
 
 
-def _to_units(graph: Graph, twin: Twin, hour: str) -> str:
-    """From z-scores to all columns; those that the twin does not know are NaN."""
-    scaler, used, columns = twin.scaler, np.array(twin.scaler.present), len(twin.scaler.mean)
-    hour = graph.add("Mul", hour, numbers(scaler.sd)[used])
-    hour = graph.add("Add", hour, numbers(scaler.mean)[used])
-    ranges = np.array(hard_ranges(scaler.columns), np.float32)[used]
-    hour = graph.add("Min", graph.add("Max", hour, ranges[:, 0]), ranges[:, 1])
-    if len(used) == columns:
-        return hour
-    known = graph.add("Gather", hour, np.array([0]), axis=2)
-    unknown = graph.add("Where", graph.add("IsNaN", known), np.nan, np.nan)
-    place = [list(used).index(i) if i in used else len(used) for i in range(columns)]
-    return graph.add("Gather", graph.add("Concat", hour, unknown, axis=2), np.array(place), axis=2)
+@dataclass(frozen=True)
+class _Seen:
+    """What a network reads, by names in the graph."""
+
+    free: str  # (batch, steps, signals in use)
+    index: str  # of the level in force at each sample, (batch, steps)
+    level: str  # the same as z-scores
+    before: str  # z-score of the last one, (batch, 1)
+    choice: str  # z-score of the chosen one for each coming sample, (batch, steps)
+
+
+def _read(graph: Graph, twin: Twin) -> _Seen:
+    index = levels_in_force(graph, twin.carry.profile)
+    given = split_columns(graph, "signals", twin.scaler.present)
+    free = to_free(graph, twin.coordinates, given, index, twin.carry.profile)
+    number = graph.add("Add", graph.add("Cast", index, to=TensorProto.FLOAT), float(LEVELS[0]))
+    level = graph.add("Div", graph.add("Sub", number, LEVEL_MEAN), LEVEL_SD)
+    choice = graph.add("Tile", level_scores(graph, "choice"), np.array([1, twin.steps]))
+    return _Seen(free, index, level, _last(graph, level), choice)
+
+
+def _last(graph: Graph, value: str) -> str:
+    """The last sample; the axis of samples stays."""
+    return graph.add("Slice", value, np.array([-1]), np.array([2**31]), np.array([1]))
 
 
 # ── what the network's output is added to ────────────────────────────────────────────────────────
 
 
-def _base(graph: Graph, twin: Twin) -> str | None:
+def _base(graph: Graph, twin: Twin, seen: _Seen) -> str | None:
     if twin.base == "direct":
         return None
-    scores = signal_scores(graph, twin.scaler)
-    last = graph.add("Slice", scores, np.array([-1]), np.array([2**31]), np.array([1]))
     if twin.base == "last":
-        return last
-    carried = _carry_forward(graph, twin.carry.profile, len(twin.scaler.mean))
-    carried = signal_scores(graph, twin.scaler, carried)
-    return graph.add("Where", graph.add("IsNaN", carried), last, carried)
+        return _last(graph, seen.free)
+    pump = twin.carry.profile
+    carried = _carry_forward(graph, pump, twin.scaler.present, _last(graph, seen.index))
+    chosen = _column(graph, level_index(graph, "choice"))
+    return to_free(graph, twin.coordinates, carried, chosen, pump)
 
 
 # ── the networks: center, draw, and what luck they need ──────────────────────────────────────────
@@ -270,7 +288,7 @@ class Decoded:
     noise: Port  # the luck of the draw
 
 
-def _residuals(graph: Graph, twin: Twin) -> Decoded:
+def _residuals(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     errors = numbers(twin.network.errors)  # pyright: ignore[reportAttributeAccessIssue]
     draw = graph.add("Gather", errors, _pick(graph, 0, len(errors)), axis=0)
     return Decoded(graph.add("Mul", draw, 0.0), draw, ONE_HOUR)
@@ -286,44 +304,57 @@ def _pick(graph: Graph, first: str | int, count: str | int) -> str:
     return graph.add("Add", row, first)
 
 
-def _calibrated(graph: Graph, twin: Twin) -> Decoded:
+def _calibrated(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     network: Any = twin.network
-    scores = signal_scores(graph, twin.scaler)
-    levels = {name: level_scores(graph, name) for name in ("level", "choice")}
+    walk = numbers(network.members.walk[0])
+    earlier = graph.add("Slice", seen.free, np.array([0]), np.array([-1]), np.array([1]))
+    way = graph.add("Div", graph.add("Sub", earlier, _last(graph, seen.free)), walk)
+    way = graph.add("Clip", way, -FARTHEST, FARTHEST)
+    told = _features(graph, seen, way)
     far, wide = [], []
     for i in range(len(network.members.step)):
-        seen = _seen(graph, scores, levels, network.members.step[i])
-        away, spread = _member(graph, twin, seen, member(network.members, i))
+        away, spread = _member(graph, twin, told, member(network.members, i))
         far.append(away)
         wide.append(spread)
-    center = graph.add("Mean", *far)
-    apart = [_squared(graph, graph.add("Sub", x, center)) for x in far]
+    middle = graph.add("Mean", *far)
+    apart = [_squared(graph, graph.add("Sub", x, middle)) for x in far]
     within = graph.add("Mean", *[_squared(graph, x) for x in wide])
     spread = graph.add("Sqrt", graph.add("Add", within, graph.add("Mean", *apart)))
-    move = graph.add("Sign", graph.add("Sub", "choice", "level"))
-    group = graph.add("Add", move, 1)  # down, the same, up
+    usual = graph.add("Clip", told, -FARTHEST, FARTHEST)
+    line = _as_hour(graph, twin, graph.add("MatMul", usual, numbers(network.line)))
+    center = graph.add("Add", line, middle)
+    group = _group(graph, seen, way, float(network.calm))
     first, count = (
         graph.add("Gather", np.asarray(x, np.int64), group, axis=0)
         for x in (network.first, network.count)
     )
     error = graph.add("Gather", numbers(network.errors), _pick(graph, first, count), axis=0)
+    error = graph.add("Mul", error, numbers(network.width))
     draw = graph.add("Add", center, graph.add("Mul", spread, error))
     return Decoded(center, draw, ONE_HOUR)
 
 
-def _seen(graph: Graph, scores: str, levels: dict[str, str], step: Any) -> str:
+def _group(graph: Graph, seen: _Seen, way: str, calm: float) -> str:
+    """0 lowered, 1 calm and 2 restless at the same level, 3 raised, (batch,)."""
+    last = graph.add("Squeeze", _last(graph, seen.index), np.array([1]))
+    turn = graph.add("Sign", graph.add("Sub", level_index(graph, "choice"), last))
+    moving = graph.add("ReduceMean", graph.add("Abs", way), axes=[1, 2], keepdims=0)
+    restless = graph.add("Cast", graph.add("Greater", moving, calm), to=TensorProto.INT64)
+    changed = graph.add("Where", graph.add("Less", turn, 0), 0, 3)
+    same = graph.add("Equal", turn, 0)
+    return graph.add("Where", same, graph.add("Add", restless, 1), changed)
+
+
+def _features(graph: Graph, seen: _Seen, way: str) -> str:
     """The features of a member (twin/calibrated.py)."""
-    earlier = graph.add("Slice", scores, np.array([0]), np.array([-1]), np.array([1]))
-    last = graph.add("Slice", scores, np.array([-1]), np.array([2**31]), np.array([1]))
-    way = graph.add("Div", graph.add("Sub", earlier, last), numbers(step))
-    way = graph.add("Clip", way, -FARTHEST, FARTHEST)
+    last = graph.add("Squeeze", _last(graph, seen.index), np.array([1]))
     known = [
-        graph.add("OneHot", level_index(graph, name), len(LEVELS), np.array([0.0, 1.0]), axis=1)
-        for name in ("level", "choice")
+        graph.add("OneHot", index, len(LEVELS), np.array([0.0, 1.0]), axis=1)
+        for index in (last, level_index(graph, "choice"))
     ]
-    difference = graph.add("Sub", levels["choice"], levels["level"])
-    numbers_ = [levels["level"], levels["choice"], difference]
-    return graph.add("Concat", flat(graph, scores), flat(graph, way), *numbers_, *known, axis=1)
+    difference = graph.add("Sub", seen.choice, seen.before)
+    numbers_ = [seen.before, seen.choice, difference]
+    return graph.add("Concat", flat(graph, seen.free), flat(graph, way), *numbers_, *known, axis=1)
 
 
 def _member(graph: Graph, twin: Twin, seen: str, one: Any) -> tuple[str, str]:
@@ -333,25 +364,24 @@ def _member(graph: Graph, twin: Twin, seen: str, one: Any) -> tuple[str, str]:
     far, spread = (graph.add("Gather", out, i, axis=1) for i in (0, 1))
     spread = graph.add("Exp", graph.add("Clip", spread, LEAST, MOST))
     step = numbers(one.step)
-    return graph.add("Mul", far, step), graph.add("Mul", spread, step)
+    spread = graph.add("Where", step > 0, graph.add("Mul", spread, step), 1.0)
+    return graph.add("Mul", far, step), spread
 
 
 def _squared(graph: Graph, value: str) -> str:
     return graph.add("Mul", value, value)
 
 
-def _scores_with_level(graph: Graph, twin: Twin) -> str:
-    """All columns that a network of the paper reads, (batch, steps, present + 1)."""
-    scores = signal_scores(graph, twin.scaler)
-    level = graph.add("Unsqueeze", level_scores(graph, "level"), np.array([2]))
-    level = graph.add("Tile", level, np.array([1, twin.steps, 1]))
-    return graph.add("Concat", scores, level, axis=2)
+def _with_level(graph: Graph, seen: _Seen) -> str:
+    """All columns that a network of the paper reads, (batch, steps, signals in use + 1)."""
+    level = graph.add("Unsqueeze", seen.level, np.array([2]))
+    return graph.add("Concat", seen.free, level, axis=2)
 
 
-def _plain(graph: Graph, twin: Twin) -> Decoded:
+def _plain(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     network: Any = twin.network
-    row = flat(graph, _scores_with_level(graph, twin))
-    row = graph.add("Concat", row, level_scores(graph, "choice"), axis=1)
+    row = flat(graph, _with_level(graph, seen))
+    row = graph.add("Concat", row, seen.choice, axis=1)
     widths = [layer.weight.shape[0] for layer in network.hidden]
     center = draw = row
     for layer, end in zip(network.hidden, np.cumsum(widths), strict=True):
@@ -380,16 +410,16 @@ def _as_hour(graph: Graph, twin: Twin, value: str) -> str:
     return graph.add("Reshape", value, np.array([0, twin.steps, len(twin.scaler.present)]))
 
 
-def _transformer(graph: Graph, twin: Twin) -> Decoded:
+def _transformer(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     network: Any = twin.network
-    tokens = linear(graph, _scores_with_level(graph, twin), network.embed)
+    tokens = linear(graph, _with_level(graph, seen), network.embed)
     width = network.embed.weight.shape[0]
     if network.positions == "sinusoidal":
         tokens = graph.add("Add", tokens, numbers(sinusoids(twin.steps, width)))
     for layer in network.layers:
         tokens = _layer(graph, tokens, layer, twin.steps)
     row = flat(graph, _norm(graph, tokens, network.norm))
-    row = graph.add("Concat", row, level_scores(graph, "choice"), axis=1)
+    row = graph.add("Concat", row, seen.choice, axis=1)
     inner = graph.add("Relu", linear(graph, row, network.hidden))
     units = network.hidden.weight.shape[0]
     dropped = _dropped(graph, inner, network.dropout, slice(0, units))
@@ -439,42 +469,31 @@ def _rotated(graph: Graph, value: str, steps: int, units: int) -> str:
 
 # ── the last sample carried forward ──────────────────────────────────────────────────────────────
 #
-# The arithmetic is that of problem/wards.py and patients/pump.py; all values are (batch, 1).
+# The arithmetic is that of problem/persistence.py and patients/pump.py; all values are (batch, 1).
 
 
-def _carry_forward(graph: Graph, pump: PumpProfile, signals: int) -> str:
-    """The last sample with the pump at its new level, (batch, 1, signals)."""
-    latest = graph.add("Slice", "signals", np.array([-1]), np.array([2**31]), np.array([1]))
-    latest = graph.add("Squeeze", latest, np.array([1]))
-    columns = {i: graph.add("Gather", latest, np.array([i]), axis=1) for i in range(signals)}
-    before, after = (
-        _in_force(graph, pump, columns[SPEED]),
-        _column(graph, level_index(graph, "choice")),
-    )
+def _carry_forward(
+    graph: Graph, pump: PumpProfile, present: tuple[int, ...], before: str
+) -> Columns:
+    """The last sample with the pump at its new level, columns (batch, 1)."""
+    latest = _last(graph, "signals")
+    columns = split_columns(graph, latest, tuple({*present, SPEED, FLOW, CURRENT}))
+    after = _column(graph, level_index(graph, "choice"))
     old, new = (_pump_at(graph, pump, level) for level in (before, after))
     flow = columns[FLOW]
     moved = _flow_at(graph, pump, new, _head_at(graph, pump, old, flow))
     kept = graph.add("Equal", before, after)
     columns[FLOW] = graph.add("Where", kept, flow, moved)
     power = graph.add("Sub", _current_at(graph, new, columns[FLOW]), _current_at(graph, old, flow))
-    columns[CURRENT] = graph.add("Add", columns[CURRENT], power)
+    current = graph.add("Add", columns[CURRENT], power)
+    unknown = graph.add("IsNaN", current)  # a current without a flow stays
+    columns[CURRENT] = graph.add("Where", unknown, columns[CURRENT], current)
     columns[SPEED] = graph.add("Mul", columns[SPEED], graph.add("Div", new["speed"], old["speed"]))
-    row = graph.add("Concat", *columns.values(), axis=1)
-    return graph.add("Unsqueeze", row, np.array([1]))
+    return columns
 
 
 def _column(graph: Graph, value: str) -> str:
     return graph.add("Unsqueeze", value, np.array([1]))
-
-
-def _in_force(graph: Graph, pump: PumpProfile, speed: str) -> str:
-    """Index of the level whose speed a sample shows, else of the stated one, (batch, 1)."""
-    off = graph.add("Sub", graph.add("Div", speed, numbers(pump.speed)), 1.0)
-    off = graph.add("Abs", off)
-    nearest = graph.add("ArgMin", off, axis=1, keepdims=1)
-    near = graph.add("Less", graph.add("ReduceMin", off, axes=[1], keepdims=1), NEAR)
-    stated = _column(graph, level_index(graph, "level"))
-    return graph.add("Where", near, nearest, stated)
 
 
 def _pump_at(graph: Graph, pump: PumpProfile, index: str) -> dict[str, str]:

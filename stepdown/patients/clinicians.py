@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from stepdown.patients.population import Luck, Population, World, pick
 from stepdown.patients.pump import pump_flow
-from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, MAP, PULSATILITY
+from stepdown.signals import FLOW, HIGHEST, HR, LOWEST, LVEDP, MAP, PULSATILITY
 
-TEAM_LUCK, DECIDE_LUCK = (4, 4), (12, 0)  # uniforms, normals
+TEAM_LUCK = (4, 4)  # uniforms, normals
 
 # style:         protocol cautious brisk erratic
 SHARES = jnp.array([0.35, 0.28, 0.20, 0.17])
@@ -39,6 +39,7 @@ PROTOCOL, ERRATIC = 0, 3  # styles
 # what a team calls ready, in the mean over teams: mmHg, mmHg, /min
 MAP_READY, PULSATILITY_READY, RATE_READY = 67.0, 15.5, 112.0
 MAP_LOW, MAP_SINKING = 60.0, 64.0  # mmHg below which support is raised, at once and at the round
+LEAPS = 0.15  # of the steps by more than one level: by three
 READING_SD = 0.10  # of a reading of recovery
 TEST_LEVEL = 3  # of a turn-down test
 
@@ -69,16 +70,18 @@ class Memory(eqx.Module):
     stable: Float[Array, ""]  # h of stability in a row
     test_from: Int[Array, ""]  # level to return to after a turn-down test, else 0
     explanted: Bool[Array, ""]
+    goal: Int[Array, ""] | None = None  # of version 2: the level that is on its way
 
 
 def draw_clinician(population: Population, luck: Luck) -> Clinician:
     """A team out of the mix of styles."""
     p, u, z = population, luck.uniform, luck.normal
+    pulse_ready = PULSATILITY_READY if p.movement is None else p.movement.pulse_ready
     shares = START_SHARES * jnp.exp(p.start_high * (STARTS - 7.5))
     return Clinician(
         style=pick(u[0], jnp.arange(4), SHARES),
         map_ready=MAP_READY + p.caution + 4.0 * z[0],
-        pulsatility_ready=PULSATILITY_READY + 5.0 * z[1],
+        pulsatility_ready=pulse_ready + 5.0 * z[1],
         rate_ready=RATE_READY + 8.0 * z[2],
         floor=pick(u[1], FLOORS, FLOOR_SHARES),
         clock=24.0 * u[2],
@@ -87,7 +90,9 @@ def draw_clinician(population: Population, luck: Luck) -> Clinician:
     )
 
 
-def first_memory(clinician: Clinician, observation: Float[Array, " signals"]) -> Memory:
+def first_memory(
+    clinician: Clinician, observation: Float[Array, " signals"], population: Population
+) -> Memory:
     """The memory as support begins."""
     zero = jnp.zeros(())
     return Memory(
@@ -101,6 +106,7 @@ def first_memory(clinician: Clinician, observation: Float[Array, " signals"]) ->
         stable=zero,
         test_from=jnp.zeros((), int),
         explanted=jnp.zeros((), bool),
+        goal=None if population.movement is None else clinician.first_level,
     )
 
 
@@ -112,27 +118,50 @@ def decide(
     world: World,
     luck: Luck,
 ) -> Memory:
-    """Look at the console and set the level of the coming tick."""
+    """Look at the console and set the level of the coming tick.
+
+    Rounds are made on the hour; in version 2 once an hour on average, at any tick at which no
+    change is on its way, and what a round decides is reached step by step.
+    """
     c, dt, u = clinician, world.dt, luck.uniform
     m = look(memory, observation, dt)
-    on_hour = jnp.floor(m.hours + dt / 2) > jnp.floor(m.hours - dt / 2)
+    if m.goal is None:
+        asked = jnp.floor(m.hours + dt / 2) > jnp.floor(m.hours - dt / 2)
+    else:
+        asked = (u[12] < dt) & (m.goal == m.level)
     frightened = world.population.insight * u[7] > courage(reading)
     goal, tested = _follow(m, hourly_round(m, c, observation, reading, frightened, world), u)
-    goal = jnp.where(on_hour, goal, m.level)
+    goal = jnp.where(asked, goal, m.level if m.goal is None else m.goal)
     rescued = u[9] < rescue_chance(m, c, world)
     goal = jnp.where(rescued, raised(m.level, RESCUE_SIZE[c.style], c.style), goal)
     goal = jnp.clip(goal, LOWEST, HIGHEST)
+    level = goal if m.goal is None else _stepped(m.level, goal, asked | rescued, world, u[13:])
 
     at_floor = (m.level <= c.floor) & (m.stable >= c.explant_hours)
     by_day = jnp.mod(c.clock + m.hours, 24.0) >= 7.0
-    testing = on_hour & tested & ~rescued
+    testing = asked & tested & ~rescued
     return dataclasses.replace(
         m,
-        level=goal,
-        unchanged=jnp.where(goal == m.level, m.unchanged, 0.0),
-        test_from=jnp.where(testing, m.level, jnp.where(on_hour, 0, m.test_from)),
-        explanted=m.explanted | (on_hour & at_floor & by_day & (u[10] < 0.12)),
+        level=level,
+        goal=None if m.goal is None else goal,
+        unchanged=jnp.where(level == m.level, m.unchanged, 0.0),
+        test_from=jnp.where(testing, m.level, jnp.where(asked, 0, m.test_from)),
+        explanted=m.explanted | (asked & at_floor & by_day & (u[10] < 0.12)),
     )
+
+
+def decide_luck(population: Population) -> tuple[int, int]:
+    """How many uniforms and normals a decision takes."""
+    return (12, 0) if population.movement is None else (15, 0)
+
+
+def _stepped(level, goal, at_once, world: World, u: Float[Array, " 2"]):
+    """On the way to a goal by one level, now and then by more; the first step comes at once."""
+    m = world.population.movement
+    assert m is not None
+    goes = at_once | (u[0] < 1 - jnp.exp(-m.step_pace * world.dt))
+    size = jnp.where(u[1] < m.strides, jnp.where(u[1] < LEAPS * m.strides, 3, 2), 1)
+    return jnp.where(goes, level + jnp.clip(goal - level, -size, size), level)
 
 
 def look(
@@ -158,7 +187,9 @@ def look(
 def rescue_chance(memory: Memory, clinician: Clinician, world: World) -> Float[Array, ""]:
     """That a low pressure is answered at this tick."""
     low = (memory.map_now < MAP_LOW) & (memory.unchanged >= 0.3)
-    alert = jnp.where(memory.level <= 4, 4.0, 1.0)  # a sinking pressure at low support is acted on
+    m = world.population.movement
+    alert = 4.0 if m is None else m.alert  # a sinking pressure at low support is acted on
+    alert = jnp.where(memory.level <= 4, alert, 1.0)
     rate = world.population.rescue * RESCUE_RATE[clinician.style] * alert
     return jnp.where(low, 1 - jnp.exp(-rate * world.dt), 0.0)
 
@@ -201,6 +232,8 @@ def hourly_round(
         & (m.pulsatility_hour > c.pulsatility_ready)
         & (m.rate_hour < c.rate_ready)
     )
+    if p.movement is not None:
+        calm = calm & (observation[LVEDP] < p.movement.lvedp_ready)
     rested = (m.hours > EARLIEST[style]) & (m.unchanged >= DWELL[style])
     larger = jnp.where(style == ERRATIC, jnp.array([1, 0, 0, 0, 0]), 0)  # one step in five
     down = level - (STEP_SIZE[style] + larger)
@@ -223,11 +256,16 @@ def hourly_round(
             p.weaning_pace * STEP_CHANCE[style] * night * trust,
             jnp.maximum(down, c.floor),
         ),
-        Line(calm & (level > 4), 0.012 * trust, jnp.array([TEST_LEVEL])),
+        Line(calm & (level > 4), 0.012 * trust, _test_level(level, p)[None]),
         Line(starved, 0.4, lower),
         Line(sinking, 0.25 * p.rescue, raised(level, 1, style)[None]),
         Line(m.test_from > 0, 1.0, m.test_from[None]),
     )
+
+
+def _test_level(level: Int[Array, ""], population: Population) -> Int[Array, ""]:
+    """Where a turn-down test goes: straight to P3, or, in version 2, two levels down."""
+    return jnp.full((), TEST_LEVEL) if population.movement is None else level - 2
 
 
 TESTS = 4  # the line of a turn-down test
@@ -243,4 +281,4 @@ def _follow(memory: Memory, lines: tuple[Line, ...], u: Float[Array, " uniforms"
     goal = memory.level
     for line, wanted, way in zip(lines, followed, WAYS, strict=True):
         goal = jnp.where(wanted, line.goals[(u[way] * len(line.goals)).astype(int)], goal)
-    return goal, followed[TESTS] & (goal == TEST_LEVEL) & (memory.test_from == 0)
+    return goal, followed[TESTS] & (goal == lines[TESTS].goals[0]) & (memory.test_from == 0)

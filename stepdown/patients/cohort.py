@@ -11,8 +11,10 @@ the hours really recorded. A patient's fate depends on the seed and their number
 """
 
 import dataclasses
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -23,12 +25,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from stepdown.handover import Cohort
 from stepdown.patients.clinicians import (
-    DECIDE_LUCK,
     READING_SD,
     TEAM_LUCK,
     Clinician,
     Memory,
     decide,
+    decide_luck,
     draw_clinician,
     first_memory,
 )
@@ -41,10 +43,12 @@ from stepdown.patients.course import (
     observe,
     start_course,
 )
+from stepdown.patients.movement import STIR_LUCK
 from stepdown.patients.population import (
     TRAITS_LUCK,
     PresetName,
     Traits,
+    Version,
     World,
     draw_luck,
     draw_traits,
@@ -76,7 +80,7 @@ def admit(world: World, *, key: PRNGKeyArray) -> Patient:
     level = clinician.first_level
     course = start_course(traits, level, world, for_start)
     seen = observe(course, traits, level, world, for_look)
-    return Patient(traits, course, clinician, first_memory(clinician, seen))
+    return Patient(traits, course, clinician, first_memory(clinician, seen, world.population))
 
 
 def tick(
@@ -103,7 +107,8 @@ def play_hour(
         return _live_and_look(now, level, world, key)[:2]
 
     course, signals = jax.lax.scan(body, patient.course, keys)
-    memory = dataclasses.replace(patient.memory, level=level)
+    goal = None if patient.memory.goal is None else level
+    memory = dataclasses.replace(patient.memory, level=level, goal=goal)
     return dataclasses.replace(patient, course=course, memory=memory), to_state(signals, level)
 
 
@@ -117,8 +122,13 @@ def to_state(
 
 def _live_and_look(patient, level, world, key):
     """The tick itself; the luck that it leaves over is the team's."""
-    for_life, for_look, *for_team = draw_luck(LIVE_LUCK, LOOK_LUCK, (0, 1), DECIDE_LUCK, key=key)
-    course = live(patient.course, patient.traits, level, world, for_life)
+    population, for_stir = world.population, None
+    sizes = (LIVE_LUCK, LOOK_LUCK, (0, 1), decide_luck(population))
+    if population.movement is None:
+        for_life, for_look, *for_team = draw_luck(*sizes, key=key)
+    else:
+        for_life, for_look, *for_team, for_stir = draw_luck(*sizes, STIR_LUCK, key=key)
+    course = live(patient.course, patient.traits, level, world, for_life, for_stir)
     return course, observe(course, patient.traits, level, world, for_look), for_team
 
 
@@ -142,12 +152,15 @@ class CohortConfig:
     profile: str = "cp"
     hours: float | None = None  # on support unless the patient dies; None: until explant too
     minutes: float = 10.0  # between two samples
+    version: Version = 2  # of the patients; 1: as they were before they moved like real ones
 
     def __post_init__(self):
         if self.patients < 1:
             raise ValueError(f"expected at least 1 patient, got {self.patients}.")
         if self.hours is not None and not 1 <= self.hours <= LONGEST:
             raise ValueError(f"expected 1 to {LONGEST:.0f} hours, got {self.hours:g}.")
+        if self.version not in get_args(Version):
+            raise ValueError(f"expected version 1 or 2 of the patients, got {self.version}.")
         if self.minutes <= 0 or round(60 / self.minutes) * self.minutes != 60:
             raise ValueError(
                 f"expected a sampling interval that divides the hour, got {self.minutes:g} min."
@@ -169,7 +182,8 @@ def world_of(config: CohortConfig) -> World:
 
     >>> world = sd.world_of(config)
     """
-    return World(preset(config.preset), load_profile(config.profile), config.minutes / 60)
+    population = preset(config.preset, config.version)
+    return World(population, load_profile(config.profile), config.minutes / 60)
 
 
 def simulate_cohort(
@@ -186,6 +200,8 @@ def simulate_cohort(
     (40, 180, 12)
     """
     world = world_of(config) if world is None else world
+    if config.version > 1:  # so that no two presets share a patient
+        key = jr.fold_in(key, zlib.crc32(config.preset.encode()))
     keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(config.patients))
     admitted = in_groups(_admit, (keys,), world)
     planned = _planned_ticks(admitted, config, world)

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from stepdown.patients.heart import Beat, Circulation, Volumes, beat, start_volumes
-from stepdown.patients.population import Luck, Population, Traits, World
+from stepdown.patients.movement import Push, Stir, calm, push, stir
+from stepdown.patients.population import Luck, Movement, Population, Traits, World
 from stepdown.patients.pump import motor_current
 from stepdown.signals import LOWEST
 
@@ -50,6 +51,7 @@ RELAPSE_HOURS = 1.5  # h, time constant of the loss
 ISCHEMIA_HOURS = 0.35  # h; ischemia follows perfusion within minutes and is reversible
 
 # heart (judgment)
+USUAL_RATE, QUICKER_LIMITS = 80.0, (-0.5, 0.8)  # /min; of the rate beside it, for its force
 INOTROPE_RATE_RISE = 14.0  # /min at the full dose
 RATE_LIMITS = (40.0, 160.0)  # /min
 RATE_WANDER_HOURS = 3.0  # h, time constant of the slow wandering
@@ -96,6 +98,8 @@ LEAST_MAP, LEAST_DBP = 5.0, 1.0  # mmHg that a console still shows
 CURRENT_NOISE, SPEED_NOISE, FLOW_NOISE = 2.0, 12.0, 0.01  # mA, rpm, L/min over ten minutes
 RATE_SHOWN, TAU_SHOWN = (25.0, 220.0), (15.0, 200.0)  # /min, ms: a console's range
 TAU_NOISE = 0.08  # sd of the logarithm
+USUAL_HEAD, USUAL_MAP = 100.0, 74.0  # mmHg at which estimates of LV pressure and elastance hold
+LEAST_SCALE = 0.3  # of an estimate of elastance
 MILLISECONDS = 1000.0  # in one second
 
 
@@ -125,6 +129,7 @@ class Course(eqx.Module):
     lv_drift: Float[Array, ""]
     lvedp_drift: Float[Array, ""]
     elastance_noise: Float[Array, ""]
+    stir: Stir | None = None  # of version 2
 
 
 def start_course(traits: Traits, level: Int[Array, ""], world: World, luck: Luck) -> Course:
@@ -155,16 +160,29 @@ def start_course(traits: Traits, level: Int[Array, ""], world: World, luck: Luck
         lv_drift=population.lv_drift * z[5],
         lvedp_drift=population.lvedp_drift * z[6],
         elastance_noise=zero,
+        stir=None if population.movement is None else calm(),
     )
     circulation = circulation_of(course, traits, population)
     volumes, last = _beats(course.volumes, circulation, level, world.profile, SETTLING_BEATS)
     return dataclasses.replace(course, volumes=volumes, beat=last)
 
 
-def live(course: Course, traits: Traits, level: Int[Array, ""], world: World, luck: Luck) -> Course:
-    """One tick under a level; a dead patient stays as they are."""
-    population = world.population
-    now = _slow(_noise(course, world, luck.normal[5:]), traits, world, luck)
+def live(
+    course: Course,
+    traits: Traits,
+    level: Int[Array, ""],
+    world: World,
+    luck: Luck,
+    stirred: Luck | None = None,
+) -> Course:
+    """One tick under a level; a dead patient stays as they are. `stirred` is version 2's luck."""
+    population, before = world.population, course
+    if population.movement is not None:
+        assert course.stir is not None
+        assert stirred is not None
+        moved = stir(course.stir, population.movement, world.dt, stirred)
+        before = dataclasses.replace(course, stir=moved)
+    now = _slow(_noise(before, world, luck.normal[5:]), traits, world, luck)
     circulation = circulation_of(now, traits, population)
     excess = circulation.blood_volume - now.volumes.total()  # given, lost, or rounding
     volumes = dataclasses.replace(now.volumes, veins=now.volumes.veins + excess)
@@ -185,6 +203,8 @@ def heart_rate(course: Course, traits: Traits, population: Population) -> Float[
     rate = traits.rate + traits.reflex_rate * course.reflex
     rate += INOTROPE_RATE_RISE * course.inotrope
     rate += population.fibrillation_rise * course.fibrillating + course.rate_wander
+    if (moved := _moved(course, population)) is not None:
+        rate += moved[1].rate
     return jnp.clip(rate, *RATE_LIMITS)
 
 
@@ -203,9 +223,18 @@ def circulation_of(course: Course, traits: Traits, population: Population) -> Ci
     contractility = recovered * driven * (1 - p.ischemic_loss * course.ischemia)
     plegic = _vasoplegia(course.hours, traits)
     tone = jnp.exp(course.resistance_wander) * (1 + p.pressor_effect * course.pressor)
+    rate, volume = heart_rate(course, traits, population), traits.blood_volume + course.volume
+    gain, compliance = traits.pump_gain * (1 - MIGRATION_LOSS * course.migrated), traits.compliance
+    moved = _moved(course, p)
+    if moved is not None and course.stir is not None:
+        m, by = moved
+        quicker = jnp.clip(rate / USUAL_RATE - 1, *QUICKER_LIMITS)
+        contractility = contractility * jnp.exp(by.drive) * (1 + m.force_frequency * quicker)
+        tone, volume, gain = tone * jnp.exp(by.tone), volume + by.volume, gain * by.gain
+        compliance = compliance * jnp.exp(course.stir.pulse)
     reflex = jnp.clip(1 + traits.reflex_resistance * course.reflex, *REFLEX_RESISTANCE_LIMITS)
     return Circulation(
-        period=60.0 / heart_rate(course, traits, population),
+        period=60.0 / rate,
         lv_elastance=traits.elastance * contractility,
         lv_dead_volume=traits.dead_volume,
         lv_stiffness=traits.stiffness,
@@ -213,11 +242,11 @@ def circulation_of(course: Course, traits: Traits, population: Population) -> Ci
         relaxation=relaxation(course),
         rv_elastance=traits.rv_elastance * right_driven,
         resistance=traits.resistance * tone * (1 - plegic) * reflex,
-        arterial_compliance=traits.compliance,
+        arterial_compliance=compliance,
         root_resistance=traits.root_resistance,
         pulmonary_resistance=traits.pulmonary_resistance,
-        blood_volume=jnp.clip(traits.blood_volume + course.volume, *STRESSED_VOLUME_LIMITS),
-        pump_gain=traits.pump_gain * (1 - MIGRATION_LOSS * course.migrated),
+        blood_volume=jnp.clip(volume, *STRESSED_VOLUME_LIMITS),
+        pump_gain=gain,
     )
 
 
@@ -238,16 +267,17 @@ def _slow(course: Course, traits: Traits, world: World, luck: Luck) -> Course:
     back = _happens(u[9], 1 / REPOSITION_HOURS, dt)
     starts = _happens(u[6], traits.fibrillation_prone / FIBRILLATION_ONSET_HOURS, dt)
     stops = _happens(u[7], 1 / FIBRILLATION_HOURS, dt)
+    rate_hours = RATE_WANDER_HOURS if p.movement is None else p.movement.rate_hours
     return dataclasses.replace(
         course,
         **_recovered(course, traits, world, u),
         **_dosed(course, traits, dt),
-        **_filled(course, dt, u, z[1]),
+        **_filled(course, p.movement, dt, u, z[1]),
         alive=c.alive * (1.0 - _happens(u[10], DEATH_RATE * shocked, dt)),
         resistance_wander=_wander(
             c.resistance_wander, p.resistance_wander, p.resistance_hours, dt, z[0]
         ),
-        rate_wander=_wander(c.rate_wander, p.rate_wander, RATE_WANDER_HOURS, dt, z[2]),
+        rate_wander=_wander(c.rate_wander, p.rate_wander, rate_hours, dt, z[2]),
         fibrillating=jnp.where(c.fibrillating > 0, 1.0 - stops, starts * 1.0),
         migrated=jnp.where(c.migrated > 0, 1.0 - back, slips * 1.0),
         reflex=_toward(c.reflex, traits.reflex_set - b.map, REFLEX_HOURS, dt),
@@ -292,14 +322,16 @@ def _dosed(course: Course, traits: Traits, dt: float) -> dict[str, Array]:
     }
 
 
-def _filled(course: Course, dt: float, u, z) -> dict[str, Array]:
+def _filled(course: Course, movement: Movement | None, dt: float, u, z) -> dict[str, Array]:
     """Volume on its way to a wandering target, with boluses and losses."""
-    c = course
+    c, sd = course, VOLUME_TARGET_SD
     bolus = _happens(u[2], 1 / BOLUS_HOURS, dt) * (BOLUS_VOLUME + BOLUS_VOLUME_RANGE * u[3])
     loss = _happens(u[4], 1 / LOSS_HOURS, dt) * (LOSS_VOLUME + LOSS_VOLUME_RANGE * u[5])
+    if movement is not None:
+        bolus, loss, sd = (movement.volume_share * x for x in (bolus, loss, sd))
     return {
         "volume": _toward(c.volume, c.volume_target, VOLUME_HOURS, dt) + bolus - loss,
-        "volume_target": _wander(c.volume_target, VOLUME_TARGET_SD, VOLUME_TARGET_HOURS, dt, z),
+        "volume_target": _wander(c.volume_target, sd, VOLUME_TARGET_HOURS, dt, z),
     }
 
 
@@ -311,14 +343,20 @@ def _noise(course: Course, world: World, z: Float[Array, " 9"]) -> Course:
     def wander(value, sd, hours, i):
         return _wander(value, sd, hours, dt, z[i], tail)
 
+    drift, beats, lv = PRESSURE_NOISE_HOURS, RATE_NOISE_HOURS, LV_DRIFT_HOURS
+    unsure, unsure_hours = ELASTANCE_NOISE, ELASTANCE_NOISE_HOURS
+    if p.movement is not None:
+        m = p.movement
+        drift, beats, lv = m.drift_hours, m.beat_hours, m.lv_hours
+        unsure, unsure_hours = m.elastance_noise, m.elastance_hours
     return dataclasses.replace(
         course,
-        pressure_noise=wander(c.pressure_noise, p.pressure_noise, PRESSURE_NOISE_HOURS, 0),
+        pressure_noise=wander(c.pressure_noise, p.pressure_noise, drift, 0),
         pulse_noise=wander(c.pulse_noise, p.pulse_noise, PULSE_NOISE_HOURS, 1),
-        rate_noise=wander(c.rate_noise, p.rate_noise, RATE_NOISE_HOURS, 2),
-        lv_drift=wander(c.lv_drift, p.lv_drift, LV_DRIFT_HOURS, 3),
-        lvedp_drift=wander(c.lvedp_drift, p.lvedp_drift, LV_DRIFT_HOURS, 4),
-        elastance_noise=wander(c.elastance_noise, ELASTANCE_NOISE, ELASTANCE_NOISE_HOURS, 5),
+        rate_noise=wander(c.rate_noise, p.rate_noise, beats, 2),
+        lv_drift=wander(c.lv_drift, p.lv_drift, lv, 3),
+        lvedp_drift=wander(c.lvedp_drift, p.lvedp_drift, lv, 4),
+        elastance_noise=wander(c.elastance_noise, unsure, unsure_hours, 5),
     )
 
 
@@ -368,28 +406,34 @@ def observe(
     p, profile = world.population, world.profile
     c, b = course, course.beat
     u, z = luck.uniform, luck.normal
-    flush = jnp.where(u[0] < FLUSH_SHARE, FLUSH_SHIFT, 0.0)
+    moved = _moved(course, p)
+    flushes, jitter, unsteady = FLUSH_SHARE, CURRENT_NOISE, 1.0  # mmHg
+    if moved is not None:
+        m = moved[0]
+        flushes, jitter, unsteady = m.flushes, m.current_noise, m.lvedp_noise
+    flush = jnp.where(u[0] < flushes, FLUSH_SHIFT, 0.0)
     shift = traits.pressure_offset + c.pressure_noise + flush
+    flow, pulse = b.flow + FLOW_NOISE * z[3], jnp.exp(c.pulse_noise)
+    if moved is not None and c.stir is not None:
+        pressed = moved[1].thorax  # at the mean; high pressures more, low ones less
+        shift, flow, pulse = shift + pressed, flow + c.stir.flow, pulse * (1 + pressed / b.map)
     mean = jnp.maximum(b.map + shift, LEAST_MAP)
-    pulse = jnp.exp(c.pulse_noise)
     sbp = mean + pulse * (b.sbp - b.map)
     dbp = jnp.maximum(mean - pulse * (b.map - b.dbp), LEAST_DBP)
     slip = jnp.where(u[1] < p.rate_slips, p.rate_slip_size * z[0], 0.0)
     rate = heart_rate(c, traits, p) + c.rate_noise + slip
     current = motor_current(profile, level, b.flow) + traits.current_bias
-    current += CURRENT_NOISE * z[1]
+    current += jitter * z[1]
     tau = MILLISECONDS * relaxation(c) * jnp.exp(TAU_NOISE * z[5])
-    ventricle = shift + traits.lv_offset
-    # estimated from the same pressure, so its offset shows here too
-    scale = traits.elastance_bias * jnp.exp(c.elastance_noise) * (1 + shift / b.sbp)
+    ventricle, lvedp, scale = _ventricle(course, traits, level, world, shift)
     return jnp.stack(
         [
             mean,
             profile.speed[level - LOWEST] + SPEED_NOISE * z[2],
             current,
-            b.flow + FLOW_NOISE * z[3],
+            flow,
             b.lvp + ventricle + c.lv_drift,
-            b.lvedp + ventricle + p.lvedp_offset + c.lv_drift + c.lvedp_drift + z[4],  # 1 mmHg
+            lvedp + p.lvedp_offset + c.lv_drift + c.lvedp_drift + unsteady * z[4],
             jnp.clip(rate, *RATE_SHOWN),
             sbp,
             dbp,
@@ -398,3 +442,34 @@ def observe(
             b.elastance * scale,
         ]
     )
+
+
+def _moved(course: Course, population: Population) -> tuple[Movement, Push] | None:
+    """What moves the patients of version 2, and where to."""
+    if course.stir is None or population.movement is None:
+        return None
+    return population.movement, push(course.stir, population.movement)
+
+
+def _ventricle(course: Course, traits: Traits, level: Int[Array, ""], world: World, shift):
+    """The console's view of the ventricle, from a pressure signal that is off by `shift`.
+
+    What its pressure is off by, the end-diastolic one so far, and the scale of its elastance.
+    """
+    p, c, b = world.population, course, course.beat
+    ventricle = shift + traits.lv_offset
+    # estimated from the same pressure, so its offset shows here too
+    scale = traits.elastance_bias * jnp.exp(c.elastance_noise) * (1 + shift / b.sbp)
+    moved = _moved(course, p)
+    if moved is None or c.stir is None:
+        return ventricle, b.lvedp + ventricle, scale
+    m, by = moved
+    beyond = world.profile.shutoff_head[level - LOWEST] - USUAL_HEAD
+    ventricle += c.stir.zero - m.head_error * beyond
+    less = by.thorax * (1 - b.dbp / b.map)
+    # by the pressure that is developed: what is wrong with LVEDP alone, and part of the rest
+    wrong = c.lvedp_drift - less + m.lvedp_share * (ventricle + c.lv_drift + p.lvedp_offset)
+    scale *= jnp.maximum(1 - wrong / b.sbp, LEAST_SCALE)
+    # no console knows the ventricle's volume
+    scale *= (jnp.maximum(b.map + shift, LEAST_MAP) / USUAL_MAP) ** m.pressure_share
+    return ventricle, b.lvedp + ventricle - less, scale

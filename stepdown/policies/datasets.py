@@ -73,17 +73,17 @@ def make_noiseless(
     played = roll_out(Sampled(expert), twin, states, config.hours, keys=keys)
 
     reward = _rewards(played.state[:, 1:], config.clinical).ravel()
-    never = jnp.zeros(len(reward), bool)
+    chosen = played.level[:, 1:].ravel()
     last = np.tile(np.arange(config.hours) == config.hours - 1, episodes)
     return Transitions(
         state=_joined(played.state[:, :-1]),
-        level=played.level[:, 1:].ravel(),
+        level=chosen,
+        levels=jnp.broadcast_to(chosen[:, None], (len(chosen), states.shape[1])),
         reward=reward,
         unshaped=reward,
         next_state=_joined(played.state[:, 1:]),
         last=jnp.asarray(last),
-        changed=never,
-        filled=never,
+        filled=jnp.zeros(len(reward), bool),
         patient=jnp.asarray(np.asarray(hours.patient)[rows].repeat(config.hours)),
         role=hours.role,
         columns=hours.columns,

@@ -79,16 +79,22 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
     return Transitions(
         state=jnp.asarray(cut.state),
         level=jnp.asarray(cut.level),
+        levels=jnp.asarray(cut.levels),
         reward=jnp.asarray(shaped),
         unshaped=jnp.asarray(unshaped),
         next_state=jnp.asarray(cut.next_state),
         last=jnp.asarray(cut.last),
-        changed=jnp.asarray(cut.changed),
         filled=jnp.asarray(carried),
         patient=jnp.asarray(cut.patient),
         role=cohort.role,
         columns=cohort.columns,
     )
+
+
+def count_decisions(cohort: Cohort, config: HoursConfig = HOURLY) -> int:
+    """How many transitions `make_transitions` gives."""
+    cut = cut_stays(cohort, level=config.level, stride=config.stride, window=config.window)
+    return len(cut.level)
 
 
 def _rewards(states, levels, next_states, weights, config: ClinicalConfig):
@@ -172,10 +178,10 @@ class Windows(NamedTuple):
     state: np.ndarray  # (n, steps, columns), carried forward: for models
     measured: np.ndarray  # the same with empty samples left empty: for clinical numbers
     level: np.ndarray  # (n,) of the coming hour
+    levels: np.ndarray  # (n, steps) of its samples
     next_state: np.ndarray
     next_measured: np.ndarray
     last: np.ndarray  # (n,) no window follows in this stretch
-    changed: np.ndarray  # (n,) the level changed inside the coming hour
     patient: np.ndarray  # (n,) row of the cohort
     start: np.ndarray  # (n,) sample of the stay with which the state begins
 
@@ -210,10 +216,10 @@ def cut_stays(
         state=_with_level(carried[row[:, None], here], in_force),
         measured=_with_level(measured[row[:, None], here], in_force),
         level=chosen,
+        levels=coming.astype(np.int32),
         next_state=_with_level(carried[row[:, None], here + width], chosen),
         next_measured=_with_level(measured[row[:, None], here + width], chosen),
         last=~follows,
-        changed=(coming != coming[:, :1]).any(1),
         patient=row.astype(np.int32),
         start=start,
     )

@@ -24,12 +24,13 @@ from stepdown.patients.pump import (
     level_of_speed,
 )
 from stepdown.patients.recording import Recording
+from stepdown.records.clock import MOST_JUMPS
+from stepdown.records.flat import flat_samples
 from stepdown.records.readers import RecordingError
 from stepdown.records.stays import Samples
 from stepdown.signals import (
     DBP,
     HIGHEST,
-    HR,
     KNOWN,
     LOWEST,
     NAMES,
@@ -42,7 +43,6 @@ from stepdown.signals import (
 )
 
 PUMP_OFF_BLOCKS = 3  # unseen at least: fewer could be carried over between two hours
-MOST_JUMPS = 20  # of a stay's clock; more means rows out of order
 
 Note = Callable[[str, int | np.integer, str], None]  # what, how many, why
 
@@ -53,7 +53,6 @@ class CleaningConfig:
 
     minutes: float = 10.0  # of a block
     missing_share: float = 0.2  # of the samples of a block, and of the blocks of an hour
-    flat_minutes: float = 30.0  # of the same value; a beating heart does not do that
     longest_gap: float = 24.0  # h; beyond, the clock was set rather than the recording paused
     speed_tolerance: float = SPEED_TOLERANCE  # where levels are read from the speed
 
@@ -65,6 +64,7 @@ class Blocks(eqx.Module):
     level: Int[np.ndarray, " blocks"]  # 0 where unknown or off
     seen: Bool[np.ndarray, " blocks"]
     off: Bool[np.ndarray, " blocks"]  # the pump was at P0 or P1 at some time
+    recorded: Bool[np.ndarray, " blocks"]  # there was any row
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def clean_stay(
 def _blank(blocks: int, columns: int) -> Blocks:
     """Blocks in which nothing was recorded."""
     never = np.zeros(blocks, bool)
-    return Blocks(np.full((blocks, columns), np.nan), np.zeros(blocks, int), never, never)
+    return Blocks(np.full((blocks, columns), np.nan), np.zeros(blocks, int), never, never, never)
 
 
 def _rows(stay: Samples, keep) -> Samples:
@@ -174,7 +174,8 @@ def _read_waveform(
     note("blocks", (~readings.seen).sum(), "too few valid samples in ten minutes")
     note("blocks", (readings.seen & ~fitting).sum(), "level unknown, off, or between two steps")
     level = np.where(fitting, readings.level, 0)
-    return Blocks(readings.signals, level, readings.seen & fitting, off)
+    recorded = np.bincount(block, minlength=blocks) > 0
+    return Blocks(readings.signals, level, readings.seen & fitting, off, recorded)
 
 
 def _read_values(
@@ -205,7 +206,7 @@ def _read_values(
     note("blocks", (~recorded).sum(), "nothing recorded")
     note("blocks", (recorded & ~fitting).sum(), "level unknown, off, or between two steps")
     off = _in_block(level <= 1, block, blocks)
-    return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off)
+    return Blocks(signals, np.where(fitting, held, 0), recorded & fitting, off, recorded)
 
 
 def _valid_values(piece: Samples, config: CleaningConfig, note: Note) -> np.ndarray:
@@ -214,7 +215,7 @@ def _valid_values(piece: Samples, config: CleaningConfig, note: Note) -> np.ndar
     values = np.full((len(piece.second), len(columns)), np.nan)
     values[:, [columns.index(name) for name in piece.names]] = piece.values
     values = _within_limits(values, columns, note)
-    values = _without_flat_lines(values, piece.second, config, note)
+    values = _without_flat_lines(values, piece.second, columns, _pause(piece.second, config), note)
     if "pulsatility" not in piece.names:
         values[:, PULSATILITY] = values[:, SBP] - values[:, DBP]
     return values
@@ -231,22 +232,13 @@ def _within_limits(values, columns: tuple[str, ...], note):
     return np.where(outside, np.nan, values)
 
 
-def _without_flat_lines(values, second, config: CleaningConfig, note):
-    """NaN where a value stands still; not all that do are stuck.
-
-    Speed is set, a paced heart keeps its rate, what is charted by hand holds to the next entry.
-    """
+def _without_flat_lines(values, second, columns: tuple[str, ...], interval: float, note):
+    """NaN where a value stands still for longer than it can (flat.py)."""
     values = values.copy()
-    for i in [i for i in range(len(NAMES)) if i not in (SPEED, HR)]:
-        line = values[:, i]
-        start = np.concatenate([[True], line[1:] != line[:-1]])  # NaN differs from NaN
-        run = np.cumsum(start) - 1
-        first = np.flatnonzero(start)
-        last = np.append(first[1:], len(line)) - 1
-        flat = second[last] - second[first] >= 60 * config.flat_minutes
-        if flat.any():
-            note(f"values of {NAMES[i]}", flat[run].sum(), "a flat line; left empty")
-            values[flat[run], i] = np.nan
+    for i, name in enumerate(columns):
+        flat = flat_samples(name, values[:, i], second, interval)
+        note(f"values of {name}", flat.sum(), "a flat line; left empty")
+        values[flat, i] = np.nan
     return values
 
 
@@ -302,4 +294,4 @@ def _keep_usable_hours(blocks: Blocks, config: CleaningConfig, note) -> Blocks:
     note("blocks", np.sum(blocks.seen & ~keep), why)
     seen = blocks.seen & keep
     signals = np.where(seen[:, None], blocks.signals, np.nan)
-    return Blocks(signals, np.where(seen, blocks.level, 0), seen, blocks.off)
+    return replace(blocks, signals=signals, level=np.where(seen, blocks.level, 0), seen=seen)

@@ -13,7 +13,7 @@ from stepdown.records.findings import Finding, Severity, at, counted, stretches
 from stepdown.records.stays import Trace
 from stepdown.signals import SAMPLE_MINUTES
 
-WAVEFORM_INTERVAL = 1 / 24  # s; faster is a waveform
+MOST_JUMPS = 20  # of a stay's clock; more means rows out of order
 FAR = 100 * 86400.0  # s; no stay is that long
 DRIFT = (5e-4, 2e-2)  # relative; less is fine, more is another rate
 USUAL = (  # s between two samples of the usual exports
@@ -75,7 +75,8 @@ def read_clock(trace: Trace) -> tuple[Timed, list[Finding]]:
     )
     if not len(near):
         sentence = f"{len(second)} usable stamps, so the rate cannot be told."
-        return stay, [*found, _said(trace, "D01", "action", (), len(second), sentence)]
+        found.append(_said(trace, "D01", "check", (), len(second), sentence))
+        return stay, [*found, *_calendar(trace)]
     found += [_rate(stay, near), *_backwards(trace, second, steps)]
     found += _off_grid(stay, second, steps, near)
     return stay, [*found, *_duplicates(stay), *_gaps(stay), *_calendar(trace)]
@@ -98,7 +99,7 @@ def _far(trace: Trace, far: np.ndarray) -> Finding:
     first, count = float(trace.second[far][0]), int(far.sum())
     away = abs(first - float(np.nanmedian(trace.second)))
     sentence = f"{counted(count, 'stamp')} {at(away)} away from the others."
-    return _said(trace, "D03", "action", [(first, first)], count, sentence)
+    return _said(trace, "D03", "check", [(first, first)], count, sentence)
 
 
 def _rate(stay: Timed, near: np.ndarray) -> Finding:
@@ -133,7 +134,8 @@ def _backwards(trace: Trace, second, steps) -> list[Finding]:
         f"{counted(len(back), 'jump')} back in time; first at {at(where[0][1])}, "
         f"by {at(-float(steps[back[0]]))}."
     )
-    return [_said(trace, "D03", "action", where, len(back), sentence)]
+    severity: Severity = "check" if len(back) <= MOST_JUMPS else "action"
+    return [_said(trace, "D03", severity, where, len(back), sentence)]
 
 
 def _off_grid(stay: Timed, second, steps, near) -> list[Finding]:
@@ -162,7 +164,7 @@ def _duplicates(stay: Timed) -> list[Finding]:
     values = "the same values" if same else "different values"
     where = [(float(x), float(x)) for x in stay.second[again]]
     sentence = f"{counted(len(again), 'stamp')} twice with {values}; first at {at(where[0][0])}."
-    severity: Severity = "check" if same else "action"
+    severity: Severity = "check" if 2 * len(again) < len(stay.second) else "action"
     return [_said(stay.trace, "D04", severity, where, len(again), sentence)]
 
 
@@ -199,10 +201,7 @@ def _gaps(stay: Timed) -> list[Finding]:
 def _calendar(trace: Trace) -> list[Finding]:
     if trace.start is None:
         return []
-    found = []
-    if trace.zoneless:
-        sentence = "Dates without a zone: an hour may come twice or not at all."
-        found.append(_said(trace, "D03", "action", (), 1, sentence))
+    found = [_said(trace, "D03", "action", (), 1, question) for question in trace.questions]
     if not YEARS[0] <= trace.start < YEARS[1]:
         year = int(1970 + trace.start / (365.2425 * 86400))
         sentence = f"The stay begins in {year}: a clock never set, or dates shifted on purpose."

@@ -12,7 +12,7 @@ declared in mmHg, and cmH2O, a third off mmHg, on everything.
 import numpy as np
 
 from stepdown.patients.pump import OFF, PumpProfile, level_of_speed
-from stepdown.records.clock import WAVEFORM_INTERVAL, Timed, read_clock
+from stepdown.records.clock import Timed, read_clock
 from stepdown.records.findings import (
     Finding,
     Severity,
@@ -23,6 +23,7 @@ from stepdown.records.findings import (
     runs,
     stretches,
 )
+from stepdown.records.flat import flat_samples
 from stepdown.records.mapping import (
     BY_SIZE,
     OUR_UNITS,
@@ -32,15 +33,9 @@ from stepdown.records.mapping import (
     other_units,
     units_of,
 )
-from stepdown.records.stays import Trace
+from stepdown.records.stays import Trace, too_many
 from stepdown.signals import HIGHEST, KNOWN, LEVELS, LOWEST, NAMES, REQUIRED
 
-# Lines that stand still in a healthy recording: a controller holds the speed, and what is charted
-# by hand (signals.FURTHER) holds until the next entry.
-STEADY = ("speed", *(name for name in KNOWN if name not in NAMES))
-FLAT_SECONDS, FLAT_MINUTES = 10.0, 30.0
-COARSE = (0.05, 0.3)  # share of neighbors that rounding makes equal: often, as a rule
-CHANCE = 0.01  # flat stretches that rounding alone would make in a stay
 MANY, MOST = 0.05, 0.9  # share of the values
 ALLOWED_MISSING = 0.2  # share of an hour, or of a signal
 LV_DERIVED = ("lvp", "lvedp", "tau", "ese")  # not shown by consoles below P-4
@@ -73,12 +68,13 @@ def examine(trace: Trace, profile: PumpProfile) -> tuple[Finding, ...]:
 
 
 def _times(trace: Trace) -> list[Finding]:
-    lost = int(np.sum(~np.isfinite(trace.second)))
+    lost = trace.timeless
     if not lost:
         return []
     shown = quoted(trace.unreadable_times, longest=30) or "empty cells"
     sentence = f"No readable time in {counted(lost, 'row')}, such as {shown}."
-    return [Finding("D13", "action", trace.patient, "time", (), lost, sentence)]
+    severity: Severity = "action" if too_many(lost, len(trace.second)) else "check"
+    return [Finding("D13", severity, trace.patient, "time", (), lost, sentence)]
 
 
 # ── units ────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +214,9 @@ def _absent(trace: Trace) -> list[Finding]:
         line = trace.lines.get(name)
         if line is not None and not np.all(np.isnan(line.values)):
             continue
-        severity: Severity = "action" if name in needed else "note"
+        severity: Severity = "note"
+        if name in needed:  # a stay without values is left out, a column is expected
+            severity = "action" if line is None else "check"
         sentence = "No column holds it." if line is None else "Its column holds no value at all."
         found.append(Finding("D11", severity, trace.patient, name, (), 0, sentence))
     if trace.level is None and "speed" not in trace.lines:
@@ -237,8 +235,7 @@ def _lines(stay: Timed, suspects: frozenset[str]) -> list[Finding]:
         found += _missing(stay, name, values)
         if name not in suspects:
             found += _ranges(stay, name, values)
-        if name not in STEADY:
-            found += _flat(stay, name, values)
+        found += _flat(stay, name, values)
     if not suspects & {"map", "sbp", "dbp", "pulsatility"}:
         found += _order(stay)
     return found
@@ -250,9 +247,10 @@ def _text(trace: Trace, name: str) -> list[Finding]:
         return []
     time = trace.second[list(line.unreadable)]
     where = tuple((float(t), float(t)) for t in time if np.isfinite(t))
-    cells = counted(len(line.unreadable), "cell")
-    sentence = f"No number in {cells}, such as {quoted(line.examples)}."
-    return [Finding("D13", "action", trace.patient, name, where, len(line.unreadable), sentence)]
+    count = len(line.unreadable)
+    sentence = f"No number in {counted(count, 'cell')}, such as {quoted(line.examples)}."
+    severity: Severity = "action" if too_many(count, len(line.values)) else "check"
+    return [Finding("D13", severity, trace.patient, name, where, count, sentence)]
 
 
 def _missing(stay: Timed, name: str, values) -> list[Finding]:
@@ -285,8 +283,6 @@ def _ranges(stay: Timed, name: str, values) -> list[Finding]:
             continue
         odd, share = values[outside], outside.sum() / np.sum(~np.isnan(values))
         severity: Severity = "check" if code == "D06" or share > MOST else "note"
-        if code == "D06" and share > MANY:
-            severity = "action"
         sentence = (
             f"{counted(len(odd), 'value')} ({100 * share:.2g} %) outside {low:g} to "
             f"{high:g} {OUR_UNITS[name]}, from {odd.min():.6g} to {odd.max():.6g}."
@@ -301,8 +297,7 @@ def _outside(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
 
 
 def _flat(stay: Timed, name: str, values) -> list[Finding]:
-    fast = 0 < stay.interval < WAVEFORM_INTERVAL
-    flat = _stuck_samples(values, stay) if fast else _repeated_values(values, stay)
+    flat = flat_samples(name, values, stay.second, stay.interval)
     if not flat.any():
         return []
     where = stretches(flat, stay.second)
@@ -312,87 +307,6 @@ def _flat(stay: Timed, name: str, values) -> list[Finding]:
         f"first from {at(where[0][0])}, at {values[np.argmax(flat)]:.5g} {OUR_UNITS[name]}."
     )
     return [stay.found("D05", "check", name, flat, sentence)]
-
-
-def _digit(values: np.ndarray) -> float:
-    """The smallest step between two values that occur."""
-    steps = np.diff(np.unique(values[np.isfinite(values)][:200_000]))
-    return float(steps.min()) if len(steps) else 0.0
-
-
-def _stuck_samples(values, stay: Timed) -> np.ndarray:
-    """Samples that stay within one digit for ten seconds.
-
-    Seconds are compared first: ten seconds hold nine whole ones. Their run then grows to the
-    sample, as long as all stays within the digit.
-    """
-    slack = _digit(values) * 1.001
-    size = max(round(min(1 / stay.interval, len(values) + 1)), 1)
-    count = len(values) // size
-    flat = np.zeros(len(values), bool)
-    if count < FLAT_SECONDS - 1:
-        return flat
-    blocks = values[: count * size].reshape(count, size)
-    high, low = blocks.max(axis=1), blocks.min(axis=1)  # NaN where anything is missing
-    windows = np.lib.stride_tricks.sliding_window_view
-    width = int(FLAT_SECONDS) - 1
-    with np.errstate(invalid="ignore"):
-        still = windows(high, width).max(axis=1) - windows(low, width).min(axis=1) <= slack
-    for first, last in runs(still):
-        begin, end = _grow(values, int(first) * size, int(last + width) * size, slack)
-        held = stay.second[end - 1] - stay.second[begin] + stay.interval
-        whole = end - begin >= 0.9 * held / stay.interval  # no gap in between
-        if held >= FLAT_SECONDS * (1 - 1e-3) - stay.interval and whole:
-            flat[begin:end] = True
-    return flat
-
-
-def _grow(values, begin: int, end: int, slack: float) -> tuple[int, int]:
-    """The longest stretch around this one that still stays within the slack."""
-    high, low = values[begin:end].max(), values[begin:end].min()
-    while end < len(values) and max(high, values[end]) - min(low, values[end]) <= slack:
-        high, low, end = max(high, values[end]), min(low, values[end]), end + 1
-    while begin and max(high, values[begin - 1]) - min(low, values[begin - 1]) <= slack:
-        begin -= 1
-        high, low = max(high, values[begin]), min(low, values[begin])
-    return begin, end
-
-
-def _repeated_values(values, stay: Timed) -> np.ndarray:
-    """Equal neighbors for half an hour, and longer than rounding makes by chance."""
-    steps = np.diff(values)
-    regular = np.diff(stay.second) <= stay.longest if stay.interval else True
-    known = np.abs(steps[np.isfinite(steps) & (steps != 0)])
-    shortest = max(3, round(60 * FLAT_MINUTES / max(stay.interval, 1e-9)))
-    repeats = np.concatenate([(steps == 0) & regular, [False]])
-    flat = np.zeros(len(values), bool)
-    shortest = max(shortest, _longer_than_chance(values, known, runs(repeats)))
-    for first, last in runs(repeats):
-        if last - first + 2 >= shortest:
-            flat[first : last + 2] = True
-    return flat
-
-
-def _longer_than_chance(values, steps, repeats: np.ndarray) -> int:
-    """Equal values in a row that rounding alone does not make.
-
-    The digit and the usual step say how often neighbors are equal by rounding. Where that is
-    often, the line may also be steady for a while, so more is asked; where it is a matter of
-    course, equal values say nothing.
-    """
-    count = int(np.isfinite(values).sum())
-    if not len(steps) or not len(repeats):
-        return 0
-    chance = _digit(values) / (3 * float(np.median(steps)))
-    lengths = repeats[:, 1] - repeats[:, 0] + 1
-    allowed = CHANCE
-    if chance > COARSE[0]:
-        chance = max(chance, (lengths.sum() - lengths.max()) / max(count - lengths.max(), 1))
-        allowed = CHANCE / 100
-    if chance > COARSE[1]:
-        return count + 1
-    chance = max(chance, 0.5 / count)
-    return int(np.ceil(1 + np.log(allowed / count) / np.log(chance) - 1e-9))
 
 
 def _order(stay: Timed) -> list[Finding]:
@@ -425,14 +339,13 @@ def _levels(stay: Timed) -> list[Finding]:
     if line.unreadable:
         count = len(line.unreadable)
         sentence = f"No level in {counted(count, 'cell')}, such as {quoted(line.examples)}."
-        found.append(Finding("D13", "action", stay.trace.patient, "level", (), count, sentence))
+        found.append(Finding("D13", "check", stay.trace.patient, "level", (), count, sentence))
     odd = np.isfinite(level) & ~np.isin(level, LEVELS)
     if odd.any():
-        severity: Severity = "action" if odd.mean() > 0.5 else "check"
         values = ", ".join(f"{x:g}" for x in np.unique(level[odd])[:4])
         samples = counted(int(odd.sum()), "sample")
         sentence = f"{samples} with a level outside {LOWEST} to {HIGHEST}: {values}."
-        found.append(stay.found("D17", severity, "level", odd, sentence))
+        found.append(stay.found("D17", "check", "level", odd, sentence))
     return found
 
 
@@ -538,7 +451,7 @@ def _usable_hours(stay: Timed, spoiled: list[Finding]) -> Finding:
         held = np.bincount(hour[good], minlength=hours)[:hours]
         usable &= held >= (1 - ALLOWED_MISSING) * wanted * (1 - 1e-6) - 1e-6
     share = usable.mean() if hours else 0.0
-    severity: Severity = "note" if share >= ENOUGH else "check" if share > 0 else "action"
+    severity: Severity = "note" if share >= ENOUGH else "check"
     sentence = f"{usable.sum()} of {hours} whole hours can be used."
     begin = float(second[0]) if len(second) else 0.0
     where = tuple((begin + 3600 * int(a), begin + 3600 * int(b + 1)) for a, b in runs(~usable))

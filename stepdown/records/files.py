@@ -23,7 +23,7 @@ from stepdown.artifacts import (
     ArtifactError,
     arrays_from_bytes,
     check_folder,
-    load_config,
+    config_from_dict,
 )
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents
@@ -137,7 +137,10 @@ def latents_to_bytes(latents: Latents) -> bytes:
 
 def read_latents(folder: Path) -> Latents:
     """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
-    config = load_config(folder, CohortConfig, kind=KIND)
+    check_folder(folder, KIND)
+    stored = json.loads((folder / CONFIG).read_bytes())
+    stored = {"version": 1, **stored}  # cohorts before version 2 do not say theirs
+    config = config_from_dict(stored, CohortConfig, str(folder / CONFIG))
     saved = arrays_from_bytes((folder / LATENTS).read_bytes())
     return arrays_to_latents(saved, config, str(folder / LATENTS))
 

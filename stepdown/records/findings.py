@@ -2,7 +2,7 @@
 
 A code never changes its meaning; a new check gets a new code. Three severities: "note" is for
 information, "check" is something that cleaning will mark or drop and that deserves a look,
-"action" would make results wrong and has to be mended before import.
+"action" would make results wrong and has to be mended: the import refuses it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,8 +31,8 @@ class Code:
 CODES: dict[str, Code] = {
     "D01": Code(
         "Rate",
-        "how often a sample comes; check: 0.05 to 2 % off the nearest usual rate, or irregular; "
-        "action: slower than one in 10 minutes, or no rate at all",
+        "how often a sample comes; check: 0.05 to 2 % off the nearest usual rate, irregular, "
+        "or a rate that cannot be told; action: slower than one in 10 minutes",
         "Export at one of the usual rates, or correct the clock of the recorder; "
         "stamps are taken as they are, so durations would be off by the same share.",
     ),
@@ -45,28 +45,30 @@ CODES: dict[str, Code] = {
     ),
     "D03": Code(
         "Clock jump",
-        "action: a stamp earlier than the one before, or more than 100 days from the others, or "
-        "dates without a zone; "
-        "check: a step of less than a sample, exactly one missing hour (daylight saving), "
-        "or a year before 1990 or after 2089",
+        "action: dates without a zone, an hour of autumn that cannot be told from its double, an "
+        "hour that does not exist, or more than 20 steps back; check: a stamp earlier than the "
+        "one before or more than 100 days from the others, a step of less than a sample, exactly "
+        "one missing hour, or a year before 1990 or after 2089",
         "Export in UTC or declare the zone, and shift the stamps behind the jump; windows never "
         "span it.",
     ),
     "D04": Code(
         "Duplicate stamps",
-        "two rows with the same time; check: with equal values; action: with different values",
+        "two rows with the same time; the second is left out, both where values differ; action: "
+        "most of the rows",
         "Remove the second row; where values differ, find out which one was measured.",
     ),
     "D05": Code(
         "Flat line",
         "25 Hz: within one digit for 10 s; slower: the same value for 30 minutes, or longer where "
-        "the column is rounded so that neighbors repeat by chance; not for speed, which a "
-        "controller holds, nor for what is charted by hand",
+        "the column is rounded or the patient quiet, so that neighbors repeat by chance; not for "
+        "speed and heart rate, which a controller and a pacemaker hold, nor for what is charted by "
+        "hand",
         "Leave these stretches empty in the export; a stuck line is no measurement.",
     ),
     "D06": Code(
         "Outside the hard range",
-        "a value that is no measurement, infinity included; action: more than 5 % of the values",
+        "a value that is no measurement, infinity included; it is left empty",
         "Find out what the device writes when it has no value, and export that as empty.",
     ),
     "D07": Code(
@@ -94,8 +96,8 @@ CODES: dict[str, Code] = {
     ),
     "D11": Code(
         "Missing signal",
-        "a signal without a column or without a single value; action: mean pressure, heart rate "
-        "or pulsatility (at 25 Hz: any of the three channels), or neither level nor speed",
+        "a signal without a column or without a single value; action: no column for mean pressure, "
+        "heart rate or pulsatility (at 25 Hz: any of the three channels), or for level and speed",
         "Add the column to the export and to the mapping file; everything else works without it.",
     ),
     "D12": Code(
@@ -106,9 +108,10 @@ CODES: dict[str, Code] = {
     ),
     "D13": Code(
         "Not a number",
-        "action: text where a number belongs, such as 'P5' or '1,5', or an unreadable time; empty "
-        "cells, dashes and NaN count as missing",
-        "Export numbers with a decimal point, and nothing where nothing was measured.",
+        "text where a number belongs, such as 'P5', or an unreadable time; it is left empty; "
+        "action: in more than 1 % of the cells of a column; empty cells, dashes and NaN count as "
+        "missing",
+        "Export numbers with one decimal mark, and nothing where nothing was measured.",
     ),
     "D14": Code(
         "Pressures out of order",
@@ -124,13 +127,19 @@ CODES: dict[str, Code] = {
     "D16": Code(
         "Usable hours",
         "share of whole hours with at most 20 % missing in every required signal; check: below "
-        "80 %; action: none",
+        "80 %",
         "Mend the gaps, flat lines and missing values named above; the rest is dropped.",
     ),
     "D17": Code(
         "Level outside P-2 to P-9",
-        "check: a level that no decision can take, such as P-0 or P-1; action: more than half",
+        "a level that no decision can take, such as P-0 or P-1",
         "End the stay before the pump is off; map words such as AUTO to the level in force.",
+    ),
+    "D18": Code(
+        "Import",
+        "what `stepdown import` makes of the recordings; check: it empties more than 5 % of a "
+        "signal, or fewer than half of the possible decisions are left; action: it refuses them",
+        "Do what the sentence says; it is the one that the import would end with.",
     ),
 }
 

@@ -3,7 +3,8 @@
 A TOML file with the tables `patient`, `time`, `level` and `signals`. `kind` says whether the rows
 are values (a number per signal at any rate down to one in ten minutes) or waveforms (placement
 pressure, motor current and pump speed at 25 Hz or faster). docs/import.md walks through one. The
-known units stand here too, with the medians that tell one of them from another.
+known units stand here too, with the medians that tell one of them from another. How a text file is
+written may be declared as well; what is left open, `dialects.py` recognizes or asks about.
 """
 
 import tomllib
@@ -18,6 +19,8 @@ import numpy as np
 from stepdown.signals import FURTHER, KNOWN, NAMES, REQUIRED, columns_with
 
 Kind = Literal["values", "waveforms"]
+Order = Literal["year-month-day", "day-month-year", "month-day-year"]
+Doubled = Literal["earlier", "later"]
 
 _MMHG = 133.322387415  # Pa, by definition
 _LONGEST = 2**16  # bytes of a mapping file
@@ -58,7 +61,10 @@ TYPICAL: dict[str, tuple[float, float]] = {
 }
 BY_SIZE = ("map", "speed", "current", "flow", "hr", "sbp", "dbp", "tau", "placement")  # tell units
 TIME_UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}  # to seconds; any origin
-STAMPS = "ISO-8601"
+STAMPS, DATES = "ISO-8601", "date"  # stamps that begin with the year, and dates of any order
+ORDERS: tuple[Order, ...] = ("year-month-day", "day-month-year", "month-day-year")
+DOUBLED: tuple[Doubled, ...] = ("earlier", "later")
+ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1")
 CHANNELS = ("placement", "current", "speed")  # of a waveform, all required
 
 
@@ -85,8 +91,12 @@ class Columns:
     level: str | None = None  # None: read from the speed
     zone: str | None = None  # of stamps that carry none
     rate: float | None = None  # Hz; for WFDB the header's where this is None
-    separator: str = ","  # between the cells of a CSV
-    decimal_comma: bool = False
+    doubled: Doubled | None = None  # how an hour of autumn is read that cannot be told by its rows
+    # How text is written; None: the file tells (dialects.py).
+    order: Order | None = None  # of the parts of a date
+    separator: str | None = None  # between the cells of a CSV
+    decimal_comma: bool | None = None
+    encoding: str | None = None
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -163,14 +173,10 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
     if kind not in ("values", "waveforms"):
         raise MappingError(f"{where}: expected kind = 'values' or 'waveforms', got {kind!r}.")
     signals = _signals(table, kind, where)
-    time, zone, rate = _time(table, kind, where)
+    time, rate = _time(table, kind, where)
+    zone, order, doubled = _calendar(table, time, f"{where}: time")
+    separator, comma, encoding = _csv(table, f"{where}: csv")
     patient = _table(table, "patient", ("column",), where)
-    csv = _table(table, "csv", ("separator", "decimal_comma"), where)
-    separator, comma = csv.get("separator", ","), csv.get("decimal_comma", False)
-    if not isinstance(separator, str) or len(separator) != 1 or not separator.isascii():
-        raise MappingError(f"{where}: csv: expected one character to separate cells.")
-    if not isinstance(comma, bool) or (comma and separator == ","):
-        raise MappingError(f"{where}: csv: expected decimal_comma with another separator.")
     columns = Columns(
         kind=kind,
         signals=signals,
@@ -179,8 +185,11 @@ def parse_mapping(table: Mapping[str, Any], where: str = "mapping") -> Columns:
         level=_level(table, kind, signals, where),
         zone=zone,
         rate=rate,
+        doubled=doubled,
+        order=order,
         separator=separator,
         decimal_comma=comma,
+        encoding=encoding,
     )
     _distinct(columns, where)
     return columns
@@ -229,26 +238,60 @@ def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
         raise MappingError(f"{where}: expected a column for {name!r}, got none; {hint}.")
 
 
-def _time(table, kind: Kind, where: str) -> tuple[Column | None, str | None, float | None]:
-    """The column of times and the zone of its stamps, or how often a sample comes, Hz."""
-    entry = _table(table, "time", ("column", "unit", "zone", "rate"), where)
+def _time(table, kind: Kind, where: str) -> tuple[Column | None, float | None]:
+    """The column of times and its unit, or how often a sample comes, Hz."""
+    known = ("column", "unit", "zone", "rate", "order", "doubled")
+    entry = _table(table, "time", known, where)
     where = f"{where}: time"
-    rate, zone = entry.get("rate"), entry.get("zone")
+    rate = entry.get("rate")
     if "column" not in entry:
         _check_rate(rate, kind, where)
-        return None, None, None if rate is None else float(rate)
+        return None, None if rate is None else float(rate)
     if rate is not None:
         raise MappingError(f"{where}: expected a column or a rate, got both; leave one.")
     unit = entry.get("unit")
-    if not isinstance(unit, str) or unit not in (*TIME_UNITS, STAMPS):
+    if not isinstance(unit, str) or unit not in (*TIME_UNITS, STAMPS, DATES):
         raise MappingError(
-            f"{where}: expected a unit of {', '.join((*TIME_UNITS, STAMPS))}, got {unit!r}."
+            f"{where}: expected a unit of {', '.join((*TIME_UNITS, STAMPS, DATES))}, got {unit!r}."
         )
-    if zone is not None and unit != STAMPS:
-        raise MappingError(f"{where}: expected a zone with {STAMPS} stamps only; remove it.")
+    return Column(_text(entry["column"], where), unit), None
+
+
+def _calendar(
+    table, time: Column | None, where: str
+) -> tuple[str | None, Order | None, Doubled | None]:
+    """The zone of stamps, the order of dates, and which pass through a doubled hour is meant."""
+    entry, dated = table.get("time", {}), time is not None and time.unit in (STAMPS, DATES)
+    for name in [name for name in ("zone", "order", "doubled") if name in entry and not dated]:
+        raise MappingError(f"{where}: expected a {name} with stamps only; remove it.")
+    zone, order, doubled = (entry.get(name) for name in ("zone", "order", "doubled"))
     if zone is not None:
         _check_zone(zone, where)
-    return Column(_text(entry["column"], where), unit), zone, None
+    for name, value, known in (("order", order, ORDERS), ("doubled", doubled, DOUBLED)):
+        if value is not None and value not in known:
+            raise MappingError(
+                f"{where}: expected {name} as one of {', '.join(known)}, got {value!r}."
+            )
+    if order is not None and time is not None and time.unit == STAMPS:
+        raise MappingError(f"{where}: expected an order with unit = 'date' only; change the unit.")
+    return zone, order, doubled
+
+
+def _csv(table, where: str) -> tuple[str | None, bool | None, str | None]:
+    """What is declared about how a text file is written; None: the file tells."""
+    known = ("separator", "decimal_comma", "encoding")
+    entry = _table(table, "csv", known, where.removesuffix(": csv"))
+    separator, comma, encoding = (entry.get(name) for name in known)
+    wrong = not isinstance(separator, str) or len(separator) != 1 or not separator.isascii()
+    if separator is not None and wrong:
+        raise MappingError(f"{where}: expected one character to separate cells, got {separator!r}.")
+    if comma is not None and not isinstance(comma, bool):
+        raise MappingError(f"{where}: expected decimal_comma = true or false, got {comma!r}.")
+    if encoding is not None and encoding not in ENCODINGS:
+        raise MappingError(
+            f"{where}: expected an encoding of {', '.join(ENCODINGS)}, got {encoding!r}."
+        )
+    return separator, comma, encoding
 
 
 def _check_rate(rate: object, kind: Kind, where: str) -> None:

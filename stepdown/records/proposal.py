@@ -1,20 +1,29 @@
 """A mapping file proposed from the names and the values of the columns: to confirm, never used.
 
 Names decide what a column is; values, and a unit inside the name, decide what its unit may be.
-Every unit is marked as a proposal, since a guess that nobody confirmed is how units get lost.
+Every unit is marked as a proposal, since a guess that nobody confirmed is how units get lost. How
+the file is written stands there as recognized, and what has two readings as a line to complete.
 """
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from stepdown.records.clock import WAVEFORM_INTERVAL
+from stepdown.records.dialects import (
+    QuestionError,
+    date_evidence,
+    decimal_comma_of,
+    number_evidence,
+    order_of,
+)
+from stepdown.records.flat import WAVEFORM_INTERVAL
 from stepdown.records.mapping import (
     CHANNELS,
+    DATES,
     OUR_UNITS,
     STAMPS,
     UNITS,
@@ -25,6 +34,7 @@ from stepdown.records.mapping import (
     parse_mapping,
     units_of,
 )
+from stepdown.records.readers import Layout
 from stepdown.records.stays import make_trace, read_line
 from stepdown.signals import FURTHER, KNOWN
 
@@ -71,19 +81,25 @@ class Proposal:
     problem: str = ""  # what is still missing
 
 
-def propose_mapping(frame: pl.DataFrame, rate: float | None = None) -> Proposal:
-    """Guess what every column of a table (or of its first rows) may be."""
+def propose_mapping(
+    frame: pl.DataFrame, rate: float | None = None, layout: Layout | None = None
+) -> Proposal:
+    """Guess what every column of a table (or of its first rows) may be; text has a layout."""
     roles = _roles(frame)
-    time, why_time = _time(frame, roles)
+    comma = _comma(frame, [name for role, name in roles.items() if role not in ("patient", "time")])
+    time, why_time = _time(frame, roles, bool(comma))
     is_waveform = "placement" in roles and 0 < _step(frame, time, rate) < WAVEFORM_INTERVAL
     if not is_waveform and "map" not in roles and "placement" in roles:
         roles["map"] = roles["placement"]
     signals, reasons = {}, {}
     for name in [name for name in (CHANNELS if is_waveform else KNOWN) if name in roles]:
-        values = read_line(frame[roles[name]], None).values
+        values = read_line(frame[roles[name]], None, bool(comma)).values
         unit, reasons[name] = _unit(name, roles[name], values)
         signals[name] = {"column": roles[name], "unit": unit}
     table: dict[str, Any] = {"kind": "waveforms" if is_waveform else "values"}
+    if layout is not None:
+        table["csv"] = {"encoding": layout.encoding, "separator": layout.separator}
+        table["csv"] |= {} if comma is None else {"decimal_comma": comma}
     if "patient" in roles:
         table["patient"] = {"column": roles["patient"]}
     table |= {"time": time, "signals": signals}
@@ -96,6 +112,15 @@ def propose_mapping(frame: pl.DataFrame, rate: float | None = None) -> Proposal:
         return Proposal(toml, parse_mapping(table, "proposal"), reasons)
     except MappingError as error:
         return Proposal(toml, None, reasons, str(error))
+
+
+def _comma(frame: pl.DataFrame, names: list[str]) -> bool | None:
+    """Whether numbers have a decimal comma; None where they do not tell."""
+    text = [frame[name] for name in dict.fromkeys(names) if frame[name].dtype == pl.String]
+    try:
+        return decimal_comma_of([number_evidence(cells) for cells in text], "")
+    except QuestionError:
+        return None
 
 
 def _plain(name: str) -> str:
@@ -117,24 +142,39 @@ def _roles(frame: pl.DataFrame) -> dict[str, str]:
     return roles
 
 
-def _time(frame: pl.DataFrame, roles: dict[str, str]) -> tuple[dict[str, str], str]:
+def _time(frame: pl.DataFrame, roles: dict[str, str], comma: bool) -> tuple[dict[str, str], str]:
     if "time" not in roles:
         return {}, "no column was recognized; name one, or say rate = (Hz)"
     column = roles["time"]
     cells = frame[column]
-    if isinstance(cells.dtype, pl.Datetime) or not np.isfinite(read_line(cells, None).values).any():
+    if isinstance(cells.dtype, pl.Datetime):
         return {"column": column, "unit": STAMPS}, "dates; add zone = ... if they carry none"
+    if not np.isfinite(read_line(cells, None, comma).values).any():
+        return _dates(column, cells)
     for word in reversed(_plain(column).split()):
         if word in TIME_WORDS:
             return {"column": column, "unit": TIME_WORDS[word]}, "by its name"
     return {"column": column, "unit": "s"}, "nothing says so; look at the device's manual"
 
 
+def _dates(column: str, cells: pl.Series) -> tuple[dict[str, str], str]:
+    """Stamps that begin with the year, or dates of an order that the days tell."""
+    why = "dates; add zone = ... if they carry none"
+    try:
+        order = order_of(date_evidence(cells.cast(pl.String)), "")
+    except QuestionError:
+        return {"column": column, "unit": DATES}, f"{why}, and order = ..., which no day tells"
+    if order == "year-month-day":
+        return {"column": column, "unit": STAMPS}, why
+    return {"column": column, "unit": DATES, "order": order}, why
+
+
 def _step(frame: pl.DataFrame, time: dict[str, str], rate: float | None) -> float:
     """Usual time between two rows, s; 0 where it cannot be told."""
     if not time:
         return 1 / rate if rate else 0.0
-    columns = Columns("values", (), Column(time["column"], time["unit"]))
+    columns = Columns("values", (), Column(time["column"], time["unit"]), zone="UTC")
+    columns = replace(columns, order=time.get("order", "year-month-day"))
     steps = np.diff(make_trace(frame, columns, "", None).second)
     steps = steps[steps > 0]
     return float(np.median(steps)) if len(steps) else 0.0
@@ -163,6 +203,8 @@ def _toml(table: dict[str, Any], reasons: dict[str, str], why_time: str, unused)
         "# device's manual before using it; a unit is declared by you, never by the values.",
         f'kind = "{table["kind"]}"',
     ]
+    if "csv" in table:
+        lines.append(f"csv = {_entry(table['csv'])}  # as recognized")
     if "patient" in table:
         lines.append(f"patient = {_entry(table['patient'])}")
     lines.append(f"time = {_entry(table['time'])}  # PROPOSAL: {why_time}")

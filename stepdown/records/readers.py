@@ -4,9 +4,11 @@ Sizes are checked before anything is unpacked, links and foreign places are refu
 a library raises over a damaged file leaves here as a `RecordingError`: one sentence for a person.
 The libraries for HDF5 and WFDB follow links and believe headers, so a link, a view of other files,
 a plug-in filter, a signal file elsewhere or a size that the files do not have is refused before
-they may act on it. Columns come as they are; what they mean is for `mapping.py` to say.
+they may act on it. Columns come as they are; what they mean is for `mapping.py` to say, and how a
+text file is written (`Layout`) for `dialects.py`.
 """
 
+import codecs
 import contextlib
 import csv
 import io
@@ -26,7 +28,8 @@ BATCH = 2**18  # rows that are read at once
 MOST_ROWS = 2**25  # of one stay, or of a file that is read whole: two weeks at 25 Hz
 ENDINGS = {".csv": "CSV", ".parquet": "Parquet", ".h5": "HDF5", ".hdf5": "HDF5", ".hea": "WFDB"}
 
-_LONGEST_LINE = 2**16  # bytes of a CSV's header
+_LONGEST_LINE = 2**17  # bytes of a CSV's header
+_MOST_DECODED = 2**30  # bytes of a text file in another encoding than UTF-8
 _PLAIN_TYPES = (pl.String, pl.Boolean, pl.Datetime, pl.Null)
 # Seen in 24,000 damaged files, and what running out of room or of numbers would raise.
 _LIBRARY_ERRORS = (
@@ -56,6 +59,17 @@ class RecordingError(ValueError):
     """A recording is damaged, hostile or not what the mapping says."""
 
     exit_code = 65  # of a command that ends with it
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the cells of a text file are found; other formats know it by themselves."""
+
+    encoding: str = "utf-8"
+    separator: str = ","
+
+
+PLAIN = Layout()
 
 
 def list_recordings(path: Path) -> list[Path]:
@@ -92,11 +106,16 @@ def companions(path: Path) -> list[Path]:
         return [path, *(path.parent / name for name in _wfdb_header(path).files)]
 
 
-def column_names(path: Path, separator: str = ",") -> list[str]:
+def column_names(path: Path, layout: Layout = PLAIN) -> list[str]:
     """The columns of a recording, in order."""
     kind = ENDINGS[require_file(path).suffix.lower()]
     with _typed(path):
-        return _NAMES[kind](path, separator)
+        return _NAMES[kind](path, layout)
+
+
+def is_text(path: Path) -> bool:
+    """Whether cells are text that somebody wrote in some dialect."""
+    return ENDINGS[require_file(path).suffix.lower()] == "CSV"
 
 
 def own_rate(path: Path) -> float | None:
@@ -108,10 +127,10 @@ def own_rate(path: Path) -> float | None:
 
 
 def read_batches(
-    path: Path, wanted: Sequence[str] | None = None, separator: str = ","
+    path: Path, wanted: Sequence[str] | None = None, layout: Layout = PLAIN
 ) -> Iterator[pl.DataFrame]:
     """The wanted columns (None: all of them), at most about `BATCH` rows at a time."""
-    names = column_names(path, separator)
+    names = column_names(path, layout)
     for name in [name for name in wanted or () if name not in names]:
         shown = ", ".join(names[:20])
         raise RecordingError(
@@ -120,15 +139,15 @@ def read_batches(
         )
     with _typed(path):
         read = _READ[ENDINGS[path.suffix.lower()]]
-        yield from read(path, list(names if wanted is None else wanted), separator)
+        yield from read(path, list(names if wanted is None else wanted), layout)
 
 
 def read_table(
-    path: Path, wanted: Sequence[str] | None = None, separator: str = ","
+    path: Path, wanted: Sequence[str] | None = None, layout: Layout = PLAIN
 ) -> pl.DataFrame:
     """A whole recording at once, if it has no more than `MOST_ROWS` rows."""
     frames, total = [], 0
-    for frame in read_batches(path, wanted, separator):
+    for frame in read_batches(path, wanted, layout):
         total += frame.height
         if total > MOST_ROWS:
             raise RecordingError(f"{path}: expected at most {MOST_ROWS:,} rows; split the file.")
@@ -164,27 +183,48 @@ def _check_sizes(path: Path, unpacked: int, piece: int) -> None:
         )
 
 
-def _csv_names(path: Path, separator: str) -> list[str]:
-    with path.open("rb") as stream:
-        head = stream.read(_LONGEST_LINE)
-    line, *rest = head.split(b"\n", 1)
-    if b"\0" in head or not rest:
-        raise RecordingError(f"{path}: expected lines of text, got something else; unpack it.")
-    row = next(csv.reader(io.StringIO(line.decode("utf-8-sig").strip()), delimiter=separator), [])
+def _csv_names(path: Path, layout: Layout) -> list[str]:
+    line = header_line(path, layout.encoding)
+    row = next(csv.reader(io.StringIO(line), delimiter=layout.separator), [])
     names = [name.strip() for name in row]
     if not all(names) or len(set(names)) < len(names) or not names:
         raise RecordingError(f"{path}: expected a name for every column, each once; add them.")
     return names
 
 
-def _read_csv(path: Path, wanted: list[str], separator: str) -> Iterator[pl.DataFrame]:
+def header_line(path: Path, encoding: str) -> str:
+    """The first line of a text file."""
+    with path.open("rb") as stream:
+        head = stream.read(_LONGEST_LINE)
+    decoder = codecs.getincrementaldecoder(encoding)()
+    line, *rest = decoder.decode(head).removeprefix("\ufeff").split("\n", 1)
+    if "\0" in line or not rest:
+        raise RecordingError(f"{path}: expected lines of text, got something else; unpack it.")
+    return line.strip("\r")
+
+
+def _read_csv(path: Path, wanted: list[str], layout: Layout) -> Iterator[pl.DataFrame]:
     """Cells stay text: what is no number shall be counted, not guessed."""
-    schema = dict.fromkeys(_csv_names(path, separator), pl.String)
-    lazy = pl.scan_csv(path, schema=schema, separator=separator, glob=False)
-    yield from _collect(lazy.select(wanted))
+    schema = dict.fromkeys(_csv_names(path, layout), pl.String)
+    lazy = pl.scan_csv(
+        _as_utf8(path, layout.encoding), schema=schema, separator=layout.separator, glob=False
+    )
+    # All columns are read: where some are skipped, polars also skips a cell too many in a row.
+    yield from (frame.select(wanted) for frame in _collect(lazy))
 
 
-def _parquet_names(path: Path, _: str) -> list[str]:
+def _as_utf8(path: Path, encoding: str) -> Path | io.BytesIO:
+    """The file itself, or what it says in the one encoding that is read in batches."""
+    if encoding == "utf-8":
+        return path
+    if path.stat().st_size > _MOST_DECODED:
+        raise RecordingError(
+            f"{path}: expected at most {_MOST_DECODED:,} bytes in {encoding}; convert it to UTF-8."
+        )
+    return io.BytesIO(path.read_bytes().decode(encoding).removeprefix("\ufeff").encode())
+
+
+def _parquet_names(path: Path, _: Layout) -> list[str]:
     sizes = _parquet_sizes(path)
     _check_sizes(path, max(sizes.unpacked, 8 * sizes.rows), 8 * sizes.most_values)
     _check_sizes(path, 0, max(sizes.largest_page, 8 * sizes.largest_group))
@@ -192,7 +232,7 @@ def _parquet_names(path: Path, _: str) -> list[str]:
         return list(pl.scan_parquet(path, glob=False).collect_schema())
 
 
-def _read_parquet(path: Path, wanted: list[str], _: str) -> Iterator[pl.DataFrame]:
+def _read_parquet(path: Path, wanted: list[str], _: Layout) -> Iterator[pl.DataFrame]:
     lazy = pl.scan_parquet(path, glob=False)
     schema = lazy.collect_schema()
     for name in wanted:
@@ -255,7 +295,7 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _hdf5_names(path: Path, _: str) -> list[str]:
+def _hdf5_names(path: Path, _: Layout) -> list[str]:
     """Every dataset, after all of them were found harmless."""
     with _hdf5(path) as file:
         names = _walk(file, path)
@@ -296,7 +336,7 @@ def _check_dataset(data: Any, name: str, path: Path) -> None:
     _check_sizes(path, data.size * data.dtype.itemsize, piece * data.dtype.itemsize)
 
 
-def _read_hdf5(path: Path, wanted: list[str], _: str) -> Iterator[pl.DataFrame]:
+def _read_hdf5(path: Path, wanted: list[str], _: Layout) -> Iterator[pl.DataFrame]:
     """Columns from datasets, batch by batch."""
     with _hdf5(path) as file:
         data = {name: file[name] for name in wanted}
@@ -372,7 +412,7 @@ def _check_signal_file(file: Path, needed: float, path: Path) -> None:
         )
 
 
-def _read_wfdb(path: Path, wanted: list[str], _: str) -> Iterator[pl.DataFrame]:
+def _read_wfdb(path: Path, wanted: list[str], _: Layout) -> Iterator[pl.DataFrame]:
     """Signals in the header's units, batch by batch."""
     header, wfdb = _wfdb_header(path), _library("wfdb")
     record = os.path.realpath(path)[: -len(path.suffix)]  # absolute: never taken for an address
@@ -532,13 +572,13 @@ class _Thrift:
         return value >> 1 ^ -(value & 1)
 
 
-_NAMES: dict[str, Callable[[Path, str], list[str]]] = {
+_NAMES: dict[str, Callable[[Path, Layout], list[str]]] = {
     "CSV": _csv_names,
     "Parquet": _parquet_names,
     "HDF5": _hdf5_names,
     "WFDB": lambda path, _: _wfdb_header(path).names,
 }
-_READ: dict[str, Callable[[Path, list[str], str], Iterator[pl.DataFrame]]] = {
+_READ: dict[str, Callable[[Path, list[str], Layout], Iterator[pl.DataFrame]]] = {
     "CSV": _read_csv,
     "Parquet": _read_parquet,
     "HDF5": _read_hdf5,

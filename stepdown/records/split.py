@@ -124,7 +124,7 @@ def save_fitted(
 
 def note_patients(parts: Parts) -> Note:
     """What a saved model says about the patients that it was fitted on or chosen by."""
-    seen = [*_patients(parts.train), *_patients(parts.select)]
+    seen = [*patient_digests(parts.train), *patient_digests(parts.select)]
     return {"cohort": parts.digest, "split": parts.split, "patients": seen}
 
 
@@ -156,7 +156,9 @@ def require_same_split(note: Mapping[str, Any], parts: Parts, path: Path) -> Non
 def require_unseen(note: Mapping[str, Any], cohort: Cohort, path: Path) -> None:
     """Refuse patients that a model was fitted on or chosen by."""
     seen = set(note["patients"])
-    known = [x for x, own in zip(cohort.patient, _patients(cohort), strict=True) if own in seen]
+    known = [
+        x for x, own in zip(cohort.patient, patient_digests(cohort), strict=True) if own in seen
+    ]
     if known:
         raise ValueError(
             f"{path}: expected patients that the model has never seen, got {len(known)} that it "
@@ -164,7 +166,7 @@ def require_unseen(note: Mapping[str, Any], cohort: Cohort, path: Path) -> None:
         )
 
 
-def _patients(cohort: Cohort) -> list[str]:
+def patient_digests(cohort: Cohort) -> list[str]:
     """A digest of everybody's first recorded hour in the columns that all recordings have.
 
     Neither a longer stay nor a further column changes it.

@@ -6,22 +6,28 @@ Tau was not published. Hours are full hours of six samples, ten minutes apart; a
 thinned to that first.
 """
 
-import dataclasses
 import hashlib
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from stepdown.evaluation.movement import (
+    Moves,
+    correlations_of,
+    every_ten_minutes,
+    moves_of,
+    practice_of,
+)
 from stepdown.handover import Cohort
-from stepdown.patients.cohort import CohortConfig, world_of
+from stepdown.patients.cohort import CohortConfig, in_groups, world_of
+from stepdown.patients.population import Population
 from stepdown.problem.clinical import (
     PAPER,
     STRICT_LIMITS,
@@ -83,6 +89,79 @@ CORRELATIONS = {
     ("hr", "map"): 0.03,
     ("ese", "map"): 0.44,
 }
+# how signals move (second calibration): sd inside an hour, median and 90th centile; change of hour
+# means, robust sd, sd and excess kurtosis; 99th centile of the steps between samples of an hour
+MOVES = {
+    "map": Moves(1.90, 5.11, 3.69, 5.07, 3.9, 14.6),
+    "sbp": Moves(2.56, 7.02, 4.91, 6.99, 4.1, 19.4),
+    "dbp": Moves(1.48, 3.92, 2.74, 4.03, 3.8, 10.9),
+    "pulsatility": Moves(1.20, 3.92, 2.38, 3.95, 3.7, 10.4),
+    "hr": Moves(1.41, 4.73, 2.49, 6.63, 19.7, 22.3),
+    "lvp": Moves(1.60, 4.57, 3.52, 4.82, 4.4, 13.1),
+    "lvedp": Moves(1.27, 4.09, 2.44, 4.43, 6.0, 12.2),
+    "current": Moves(2.26, 19.8, 3.73, 35.2, 14.0, 90.8),
+    "flow": Moves(0.016, 0.082, 0.032, 0.106, 9.0, 0.273),
+    "ese": Moves(0.024, 0.068, 0.037, 0.065, 4.4, 0.205),
+}
+# correlations over samples; that of elastance and level was not given
+PAIRS = {
+    "map": {
+        "current": -0.10,
+        "flow": -0.17,
+        "lvp": 0.58,
+        "lvedp": 0.28,
+        "hr": 0.05,
+        "sbp": 0.88,
+        "dbp": 0.93,
+        "pulsatility": 0.31,
+        "ese": 0.44,
+        "level": -0.06,
+    },
+    "current": {
+        "flow": 0.96,
+        "lvp": 0.03,
+        "lvedp": 0.14,
+        "hr": 0.02,
+        "sbp": -0.16,
+        "dbp": 0.02,
+        "pulsatility": -0.23,
+        "ese": -0.21,
+        "level": 0.98,
+    },
+    "flow": {
+        "lvp": 0.12,
+        "lvedp": 0.24,
+        "hr": 0.08,
+        "sbp": -0.21,
+        "dbp": -0.06,
+        "pulsatility": -0.23,
+        "ese": -0.28,
+        "level": 0.91,
+    },
+    "lvp": {
+        "lvedp": 0.79,
+        "hr": 0.21,
+        "sbp": 0.52,
+        "dbp": 0.54,
+        "pulsatility": 0.19,
+        "ese": 0.14,
+        "level": -0.04,
+    },
+    "lvedp": {
+        "hr": -0.02,
+        "sbp": 0.23,
+        "dbp": 0.28,
+        "pulsatility": 0.03,
+        "ese": -0.35,
+        "level": 0.06,
+    },
+    "hr": {"sbp": -0.01, "dbp": 0.11, "pulsatility": -0.13, "ese": 0.28, "level": 0.00},
+    "sbp": {"dbp": 0.67, "pulsatility": 0.71, "ese": 0.47, "level": -0.14},
+    "dbp": {"pulsatility": -0.05, "ese": 0.32, "level": 0.06},
+    "pulsatility": {"ese": 0.32, "level": -0.24},
+}
+CHANGED_INSIDE = 11.0  # percent of the coming hours
+STEP_SIZES = (78.0, 19.0, 3.0)  # percent of 32 changes between samples: one, two, three levels
 # mean over samples at P2..P9
 BY_LEVEL = {
     "flow": (1.93, 1.96, 2.32, 2.47, 2.76, 3.12, 3.43, 3.60),
@@ -94,8 +173,11 @@ UNCHANGED = 90.0  # from one hour to the next
 LEVEL_SHARES = (6.0, 4.0, 11.0, 7.0, 16.0, 17.0, 20.0, 19.0)  # of samples at P2..P9
 STAY_HOURS = 65.5
 
+HOURS_AT_ONCE = 8192  # of one compiled call
 MEAN_BAR, SD_BAR, LAG_BAR, CORRELATION_BAR = 0.15, 20.0, 0.03, 0.15  # sd, %, r, r
 STABLE_BAR, UNCHANGED_BAR, BY_LEVEL_BAR = 8.0, 5.0, 3.0  # points, points, %
+INSIDE_BAR, TAIL_BAR, CHANGE_BAR, KURTOSIS_BAR = 15.0, 25.0, 15.0, 2.0  # %, %, %, times
+CHANGED_BAR = 3.0  # points
 
 
 @dataclass(frozen=True)
@@ -131,7 +213,7 @@ class Row:
 
 def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
     """Every published number beside ours."""
-    cohort = _every_ten_minutes(cohort)
+    cohort = every_ten_minutes(cohort)
     hours = _measure_hours(cohort)
     seen = np.asarray(cohort.seen)
     columns = dict(zip(cohort.columns, np.moveaxis(np.asarray(cohort.signals), -1, 0), strict=True))
@@ -143,21 +225,14 @@ def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
         *_dynamics(columns, seen, samples),
         *_decisions(hours),
         *_by_level(samples),
+        *_movement(cohort),
         *_shown(samples, seen),
     )
 
 
 def hourly(cohort: Cohort) -> dict[str, np.ndarray]:
     """Reward, rounded level and stability of every full hour; one flat array each."""
-    return _measure_hours(_every_ten_minutes(cohort))
-
-
-def _every_ten_minutes(cohort: Cohort) -> Cohort:
-    every = round(SAMPLE_MINUTES / cohort.minutes)
-    if every == 1:
-        return cohort
-    parts = {name: getattr(cohort, name)[:, ::every] for name in ("signals", "level", "seen")}
-    return dataclasses.replace(cohort, **parts, minutes=SAMPLE_MINUTES)
+    return _measure_hours(every_ten_minutes(cohort))
 
 
 def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
@@ -168,7 +243,7 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
     signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, -1)
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
-    reward, strict, limits, gradient = jax.device_get(_score_hours(jnp.asarray(states)))
+    reward, strict, limits, gradient = in_groups(_score_hours, (states,), size=HOURS_AT_ONCE)
     level = np.floor(levels.mean(-1) + 0.5)
     follows = np.logical_and(full[:, 1:], full[:, :-1])
     return {
@@ -181,7 +256,6 @@ def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     }
 
 
-@jax.jit
 def _score_hours(
     states: Float[jax.Array, "n steps columns"],
 ) -> tuple[Float[jax.Array, " n"], *tuple[Bool[jax.Array, " n"], ...]]:
@@ -256,6 +330,49 @@ def _by_level(samples: dict[str, np.ndarray]) -> Iterable[Row]:
             ours = float(np.nanmean(values, dtype=float)) if values.size else float("nan")
             words = (f"{name} by level", f"P{level}", KNOWN[name].unit)
             yield _row(words, ours, published, "%", BY_LEVEL_BAR)
+
+
+def _movement(cohort: Cohort) -> Iterable[Row]:
+    """The second calibration."""
+    ours, unknown = moves_of(cohort), Moves(*[float("nan")] * len(fields(Moves)))
+    for field, words, bar in MOVEMENT_WORDS:
+        for name, published in MOVES.items():
+            unit = "" if field == "change_kurtosis" else KNOWN[name].unit
+            found = getattr(ours.get(name, unknown), field), getattr(published, field)
+            if field == "change_kurtosis":
+                times = times_off(*found)
+                yield Row(words, name, "", *found, times, "times", KURTOSIS_BAR)
+            else:
+                yield _row((words, name, unit), *found, "%", bar)
+    together = correlations_of(cohort)
+    for one, others in PAIRS.items():
+        for other, published in others.items():
+            found = together.get((one, other), together.get((other, one), float("nan")))
+            words = ("correlation, all pairs", f"{one} – {other}", "")
+            yield _row(words, found, published, "r", CORRELATION_BAR)
+    practice = practice_of(cohort)
+    words = ("decisions", "level changes inside the hour", "%")
+    yield _row(words, practice.inside, CHANGED_INSIDE, "points", CHANGED_BAR)
+    for size, found, published in zip((1, 2, 3), practice.steps, STEP_SIZES, strict=False):
+        words = ("decisions", f"changes by {size} level{'s' * (size > 1)}", "%")
+        yield _row(words, found, published, "points", None)
+
+
+MOVEMENT_WORDS = (
+    ("inside", "sd inside the hour, median", INSIDE_BAR),
+    ("inside_tail", "sd inside the hour, 90th centile", TAIL_BAR),
+    ("change_robust", "change of hour means, robust sd", CHANGE_BAR),
+    ("change_sd", "change of hour means, sd", None),
+    ("change_kurtosis", "change of hour means, excess kurtosis", KURTOSIS_BAR),
+    ("largest", "largest 1 % of the steps inside the hour", None),
+)
+
+
+def times_off(ours: float, published: float) -> float:
+    """How many times too large, or (as a negative number) too small; infinite below zero."""
+    if math.isnan(ours) or ours <= 0:
+        return -math.inf if ours <= 0 else math.nan
+    return ours / published if ours >= published else -published / ours
 
 
 def _shown(
@@ -384,10 +501,18 @@ def dataset_card(
         "beside each number in `stepdown/patients/population.py`.",
         _table(
             ("number", "value"),
-            [(f"`{name}`", f"{float(x):.4g}") for name, x in vars(world.population).items()],
+            [(f"`{name}`", f"{x:.4g}") for name, x in _numbers(world.population)],
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _numbers(population: Population) -> Iterable[tuple[str, float]]:
+    """Every number of the population by its name; those of its movement too, if it has one."""
+    for part in (population, population.movement):
+        for name, value in vars(part).items() if part is not None else ():
+            if name != "movement":
+                yield name, float(value)
 
 
 def _stays(cohort: Cohort, outcome: np.ndarray) -> str:
@@ -402,6 +527,7 @@ def _stays(cohort: Cohort, outcome: np.ndarray) -> str:
 def _recipe(config: CohortConfig, seed: int) -> str:
     length = "each to its own end" if config.hours is None else f"exactly {config.hours:g} h"
     settings = {
+        "version of the patients": str(config.version),
         "preset": config.preset,
         "pump profile": config.profile,
         "patients": f"{config.patients:,}",

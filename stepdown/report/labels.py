@@ -185,15 +185,19 @@ def twin_name(model: str) -> str:
 
 TWIN_METRICS = {  # of forecasts
     "mae": "MAE, mixed units",
+    "mae_published": "MAE, published units",
+    "mae_published_static": "the same, level stays",
+    "mae_published_changing": "the same, level changes",
     "mae_z": "MAE, z",
+    "mae_z_inside": "the same, level changes inside the hour",
     "mae_map": "MAE of MAP, mmHg",
-    "mae_static": "MAE, level stays",
-    "mae_changing": "MAE, level changes",
     "trend": "MAP trend right",
-    "crps": "CRPS, mixed units",
+    "crps_published": "CRPS, published units",
     "crps_z": "CRPS, z",
+    "crps_z_inside": "the same, level changes inside the hour",
     "coverage50": "in 50 % band",
     "coverage90": "in 90 % band",
+    "coverage90_inside": "the same, level changes inside the hour",
 }
 WINDOW_METRICS = {"mse_z": "MSE, z", "mse_map": "MSE of MAP, mmHg²"}
 

@@ -54,8 +54,9 @@ def settings_rows(windows: Windows) -> list[Row]:
 def twin_grid(models: Summaries) -> Grid:
     """Twins as lines, scores as columns; the paper's score stands below ours."""
     note = (
-        "On test patients. Mixed units add mmHg, rpm, mA and L/min, as the paper does; z counts in "
-        f"sd of train hours. Paper: {SOURCES['twin']}."
+        "On test patients. Mixed units add mmHg, rpm, mA and L/min; published units count speed in "
+        "10 rpm and flow in 0.01 L/min, as the paper's errors do; z counts in sd of train hours. "
+        f"Paper: {SOURCES['twin']}."
     )
     lines = _lines(twin_rows(models), lambda row: twin_name(str(row["model"])))
     head = ("Model", *TWIN_METRICS.values())
@@ -103,7 +104,8 @@ def forecasts_text(models: Mapping[str, Scores], base: str) -> str:
     return (
         f"{to_text(Grid('', ('model', *TWIN_METRICS), tuple(lines)), rule=False)}"
         f"\n{known['rows']:,} hours of {known['patients']:,} patients, "
-        f"{known['changing']['rows']:,} with a change of level; "
+        f"{known['changing']['rows']:,} with a change of level, "
+        f"{known['inside']['rows']:,} inside the hour; "
         f"always guessing the most frequent trend scores {known['trend_base']:.3f}.\n"
     )
 

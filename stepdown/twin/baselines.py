@@ -1,8 +1,7 @@
 """What the twin must beat: persistence, a plain network, a neural process (digital-twin appendix).
 
-Two recurrent networks are in `recurrent.py`. All speak z-scores and share the methods of the
-Transformer: `encode` reads the hour once, `decode` forecasts under a level, and a key makes the
-forecast a draw.
+Two recurrent networks are in `recurrent.py`. All share the methods of the Transformer: `encode`
+reads the hour once, `decode` forecasts under the coming levels, and a key makes it a draw.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from stepdown.twin.transformer import Hour, Scores, check_dropout, drop, squared_error
+from stepdown.twin.transformer import Hour, Levels, Scores, check_dropout, drop, squared_error
 
 LEAST_SD = 0.01  # of a forecast, in z-scores, so that no density is infinite
 
@@ -42,17 +41,17 @@ class Residuals(eqx.Module):
         """Read nothing."""
         return
 
-    def decode(self, latent: None, level: Float[Array, ""], *, key: PRNGKeyArray | None) -> Hour:
+    def decode(self, latent: None, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
         """No change, or one recorded hour of errors."""
         if key is None:
             return jnp.zeros_like(self.errors[0])
         return self.errors[jr.randint(key, (), 0, len(self.errors))]
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)
 
 
 def make_residuals(
@@ -88,7 +87,7 @@ class MLPConfig:
 
 
 class MLP(eqx.Module):
-    """The flattened hour and the level, through layers with dropout after each."""
+    """The flattened hour and the coming levels, through layers with dropout after each."""
 
     hidden: tuple[eqx.nn.Linear, ...]
     out: eqx.nn.Linear
@@ -97,7 +96,7 @@ class MLP(eqx.Module):
 
     def __init__(self, steps: int, signals: int, config: MLPConfig, *, key: PRNGKeyArray):
         k_hidden, k_out = jr.split(key)
-        self.hidden = dense((steps * (signals + 1) + 1, *config.hidden), key=k_hidden)
+        self.hidden = dense((steps * (signals + 2), *config.hidden), key=k_hidden)
         self.out = eqx.nn.Linear(config.hidden[-1], steps * signals, key=k_out)
         self.steps, self.dropout = steps, config.dropout
 
@@ -108,21 +107,21 @@ class MLP(eqx.Module):
     def decode(
         self,
         latent: Float[Array, " numbers"],
-        level: Float[Array, ""],
+        levels: Levels,
         *,
         key: PRNGKeyArray | None,
     ) -> Hour:
-        """The next hour under a level; a key draws the dropout masks."""
-        inner = jnp.append(latent, level)
+        """The next hour under its levels; a key draws the dropout masks."""
+        inner = jnp.append(latent, levels)
         for layer, k in zip(self.hidden, split(key, len(self.hidden)), strict=True):
             inner = drop(jax.nn.relu(layer(inner)), self.dropout, k)
         return self.out(inner).reshape(self.steps, -1)
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class NeuralProcess(eqx.Module):
     """A patient as a random function of time: samples give a belief about it, it gives the hour.
 
     Every sample is encoded with its time; their mean, the aggregate, gives a normal latent. The
-    decoder turns a latent, a time and the level into mean and sd of every signal.
+    decoder turns a latent, a time and the level then into mean and sd of every signal.
     """
 
     encoder: tuple[eqx.nn.Linear, ...]
@@ -179,15 +178,13 @@ class NeuralProcess(eqx.Module):
         """What the hour tells about the latent."""
         return self.belief(self.codes(scores, self.times()))
 
-    def decode(
-        self, latent: Gaussian, level: Float[Array, ""], *, key: PRNGKeyArray | None
-    ) -> Hour:
-        """The next hour under a level; a key draws the latent and the noise of each number."""
+    def decode(self, latent: Gaussian, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
+        """The next hour under its levels; a key draws the latent and the noise of each number."""
         k_latent, k_noise = split(key, 2)
-        return self.forecast(latent.draw(k_latent), level).draw(k_noise)
+        return self.forecast(latent.draw(k_latent), levels).draw(k_noise)
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Negative evidence bound per number, nats; the belief that saw the target is drawn.
 
@@ -196,11 +193,11 @@ class NeuralProcess(eqx.Module):
         codes = self.codes(scores, self.times())
         prior = self.belief(codes)
         if key is None:
-            return jnp.mean(self.forecast(prior.mean, level).surprise(target))
-        coming = jnp.concatenate([target, jnp.full_like(target[:, :1], level)], axis=1)
+            return jnp.mean(self.forecast(prior.mean, levels).surprise(target))
+        coming = jnp.concatenate([target, levels[:, None]], axis=1)
         later = self.codes(coming, self.times() + 1)
         posterior = self.belief(jnp.concatenate([codes, later]))
-        surprise = self.forecast(posterior.draw(key), level).surprise(target)
+        surprise = self.forecast(posterior.draw(key), levels).surprise(target)
         return jnp.mean(surprise) + divergence(posterior, prior) / target.size
 
     def times(self) -> Float[Array, " steps"]:
@@ -216,13 +213,13 @@ class NeuralProcess(eqx.Module):
         mean, raw = jnp.split(self.aggregator(jax.nn.relu(jnp.mean(codes, axis=0))), 2)
         return Gaussian(mean, 0.1 + 0.9 * jax.nn.sigmoid(raw))  # bounded, as is usual
 
-    def forecast(self, latent: Float[Array, " latent"], level: Float[Array, ""]) -> Gaussian:
+    def forecast(self, latent: Float[Array, " latent"], levels: Levels) -> Gaussian:
         """The next hour, if the latent were known."""
 
-        def at(time):
+        def at(time, level):
             return through(self.decoder, jnp.concatenate([latent, jnp.stack([time, level])]))
 
-        mean, raw = jnp.split(jax.vmap(at)(self.times() + 1), 2, axis=1)
+        mean, raw = jnp.split(jax.vmap(at)(self.times() + 1, levels), 2, axis=1)
         return Gaussian(mean, LEAST_SD + jax.nn.softplus(raw))
 
 

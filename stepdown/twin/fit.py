@@ -1,8 +1,10 @@
-"""One twin for every network: physical units around z-scores, and one way of fitting them all.
+"""One twin for every network: physical units outside, and one way of fitting them all.
 
-A twin is fitted to train patients; the epoch that forecasts select patients best is kept. The
-level column of a forecast is the chosen level, signals that the scale does not know are NaN, and
-nothing leaves the range in which a value can be a measurement.
+A network reads free coordinates of the last hour and gives those of the coming one, which the twin
+turns into signals that obey their identities (coordinates.py). A twin is fitted to train
+patients; the epoch that forecasts select patients best is kept. A level may be one for the coming
+hour, as a decision is, or one for each of its samples, as it was recorded. The level column of a
+forecast is the level of the hour as a whole; signals that the scale does not know are NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +22,21 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.handover import Look, Transitions, require_role, shown
 from stepdown.patients.pump import load_profile, profile_names
-from stepdown.problem.persistence import CarryForward
+from stepdown.problem.persistence import CarryForward, hour_level
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
-from stepdown.signals import LEVEL, LEVELS, NAMES, hard_ranges
+from stepdown.signals import LEVEL, LEVELS, NAMES
 from stepdown.training import FitConfig, fit, member, stack
+from stepdown.twin.coordinates import Coordinates, blank_coordinates, fit_coordinates
 from stepdown.twin.transformer import Fitted, Network, fitted_loss
 
 KIND = "twin"
+GIVES = "free coordinates under a level for each sample"  # older twins gave z-scores under one
 Base = Literal["direct", "last", "carried"]
 State = Float[Array, "steps columns"]
 Watch = Callable[[float], None]
 Info = dict[str, np.ndarray]
-Rows = tuple[Float[Array, "n steps used"], Float[Array, " n"], Float[Array, "n steps signals"]]
+Levels = Int[Array, "*samples"]  # one for the hour, or one for each sample
+Rows = tuple[Float[Array, "n steps used"], Float[Array, "n steps"], Float[Array, "n steps signals"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +51,7 @@ class TwinKind:
     make: Callable[..., Network]  # make(steps, signals, sizes, *, key): one that knows nothing yet
     fit: Callable[..., tuple[Sequence[Network], Info]]  # fit(networks, rows, config, *, ...)
     base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
-    held: bool = False  # learns from hours through which the level was held
+    settle: Callable[..., Any] | None = None  # settle(twin, select, *, key): a last adjustment
 
 
 @dataclass(frozen=True)
@@ -73,50 +78,61 @@ class TwinConfig:
 
 
 class Twin(eqx.Module):
-    """Forecasts the coming hour under a level; physical units in, physical units out."""
+    """Forecasts the coming hour under its levels; physical units in, physical units out."""
 
-    scaler: Scaler
+    scaler: Scaler  # names the signals in use, and says how they vary
+    coordinates: Coordinates  # of what the network reads and gives
     network: Network
     carry: CarryForward
     base: Base = eqx.field(static=True)
     steps: int = eqx.field(static=True)  # samples of a state
 
-    def __call__(self, state: State, level: Int[Array, ""], *, key: PRNGKeyArray) -> State:
+    def __call__(self, state: State, level: Levels, *, key: PRNGKeyArray) -> State:
         """Draw one possible next hour."""
-        latent = self.network.encode(self.scaler.to_scores(state))
+        latent = self.network.encode(self.read(state))
         return self._hour(latent, state, level, key)
 
-    def center(self, state: State, level: Int[Array, ""]) -> State:
+    def center(self, state: State, level: Levels) -> State:
         """The point forecast: no dropout, no noise."""
-        latent = self.network.encode(self.scaler.to_scores(state))
+        latent = self.network.encode(self.read(state))
         return self._hour(latent, state, level, None)
 
     def what_if(
-        self, state: State, levels: Int[Array, " plans"], *, keys: Key[Array, " draws"]
+        self, state: State, levels: Int[Array, " plans *samples"], *, keys: Key[Array, " draws"]
     ) -> Float[Array, "plans draws steps columns"]:
         """Draws under several levels, the same luck for each; the history is encoded once."""
-        latent = self.network.encode(self.scaler.to_scores(state))
+        latent = self.network.encode(self.read(state))
         draws = jax.vmap(lambda level, key: self._hour(latent, state, level, key), (None, 0))
         return jax.vmap(draws, (0, None))(levels, keys)
 
-    def base_scores(self, state: State, level: Int[Array, ""]) -> Float[Array, "steps signals"]:
-        """What the network's output is added to, as z-scores."""
-        before = self.scaler.to_scores(state)[:, :-1]
+    def read(self, state: State) -> Float[Array, "steps used"]:
+        """What a network sees of an hour: free coordinates, and the level of each sample."""
+        before = self.carry.levels_in_force(state)
+        free = self.coordinates.to_free(state, before, self.carry.profile)
+        return jnp.concatenate([free, level_score(before)[:, None]], axis=1)
+
+    def base_free(self, state: State, level: Levels) -> Float[Array, "steps signals"]:
+        """What the network's output is added to, as free coordinates."""
+        levels, pump = self.each(level), self.carry.profile
         if self.base == "direct":
-            return jnp.zeros_like(before)
-        last = jnp.broadcast_to(before[-1:], before.shape)
+            return jnp.zeros((self.steps, len(self.scaler.present)))
+        last = jnp.broadcast_to(self.read(state)[-1:, :-1], (self.steps, len(self.scaler.present)))
         if self.base == "last":
             return last
-        carried = self.scaler.to_scores(self.carry(state, level))[:, :-1]
+        carried = self.coordinates.to_free(self.carry(state, levels), levels, pump)
         return jnp.where(jnp.isnan(carried), last, carried)  # a current without a flow
 
-    def _hour(self, latent, state: State, level: Int[Array, ""], key) -> State:
-        score = level_score(level)
-        hour = self.base_scores(state, level) + self.network.decode(latent, score, key=key)
-        whole = jnp.concatenate([hour, jnp.full((self.steps, 1), score)], axis=1)
-        low, high = np.array(hard_ranges(self.scaler.columns), np.float32).T
-        state = jnp.clip(self.scaler.to_units(whole), low[None], high[None])
-        return state.at[:, LEVEL].set(level.astype(float))
+    def each(self, level: Levels) -> Int[Array, " steps"]:
+        """The level of each coming sample."""
+        return jnp.broadcast_to(level, (self.steps,))
+
+    def _hour(self, latent, state: State, level: Levels, key) -> State:
+        levels = self.each(level)
+        free = self.base_free(state, levels)
+        free = free + self.network.decode(latent, level_score(levels), key=key)
+        signals = self.coordinates.to_samples(free, levels, self.carry.profile)
+        column = jnp.broadcast_to(hour_level(levels), (self.steps, 1))
+        return jnp.concatenate([signals, column], axis=1)
 
 
 def fit_twin(
@@ -129,7 +145,8 @@ def fit_twin(
 ) -> tuple[Twin, Info]:
     """Fit to train patients, keep the epoch that select patients prefer.
 
-    `info` holds the losses of each epoch and the mean squared error (z) on select patients.
+    `info` holds the losses of each epoch and the mean squared error on select patients, in
+    standard deviations of the free coordinates.
 
     >>> twin, info = sd.fit_twin(train, select, small, key=jr.key(0))
     >>> level = train.level[0]
@@ -152,14 +169,16 @@ def fit_twins(
     scaler = check_hours(train, select)
     steps = train.state.shape[-2]
     pairs = jax.vmap(jr.split)(keys)
-    made = [make_twin(scaler, steps, config, key=k) for k in pairs[:, 0]]
-    if config.kind.held:
-        train, select = _held(train), _held(select)
+    coordinates = fit_coordinates(train, scaler.present, load_profile(config.profile))
+    made = [make_twin(scaler, coordinates, steps, config, key=k) for k in pairs[:, 0]]
     rows = twin_rows(made[0], train), twin_rows(made[0], select)
     networks, info = config.kind.fit(
         [twin.network for twin in made], rows, config, keys=pairs, watch=watch
     )
     fitted = [replace(twin, network=x) for twin, x in zip(made, networks, strict=True)]
+    if config.kind.settle is not None:
+        pairs = zip(fitted, pairs[:, 1], strict=True)
+        fitted = [config.kind.settle(twin, select, key=jr.fold_in(k, 1)) for twin, k in pairs]
     errors = [_select_error(twin.network, rows[1]) for twin in fitted]
     return fitted, info | {"select_mse": np.asarray(errors)}
 
@@ -178,42 +197,40 @@ def fit_networks(
     return [member(best, i).network for i in range(len(keys))], info
 
 
-def _held(hours: Transitions) -> Transitions:
-    """The hours through which the chosen level was held, as a decision is."""
-    kept = np.flatnonzero(~np.asarray(hours.changed))
-    return jax.tree.map(lambda x: x[kept], hours)
-
-
-def make_twin(scaler: Scaler, steps: int, config: TwinConfig, *, key: PRNGKeyArray) -> Twin:
+def make_twin(
+    scaler: Scaler, coordinates: Coordinates, steps: int, config: TwinConfig, *, key: PRNGKeyArray
+) -> Twin:
     """A twin that has learned nothing yet."""
     network = config.kind.make(steps, len(scaler.present), config.sizes, key=key)
     assert config.base is not None
-    return Twin(scaler, network, CarryForward(load_profile(config.profile)), config.base, steps)
+    carry = CarryForward(load_profile(config.profile))
+    return Twin(scaler, coordinates, network, carry, config.base, steps)
 
 
 @eqx.filter_jit
 def twin_rows(twin: Twin, hours: Transitions) -> Rows:
-    """All a network is fitted to, in z-scores: the hour, the chosen level, what is to be added."""
+    """All a network is fitted to: the hour it reads, the coming levels, what is to be added."""
 
-    def one(state, level, later):
-        target = twin.scaler.to_scores(later)[:, :-1] - twin.base_scores(state, level)
-        return twin.scaler.to_scores(state), level_score(level), target
+    def one(state, levels, later):
+        target = twin.coordinates.to_free(later, levels, twin.carry.profile)
+        target = target - twin.base_free(state, levels)
+        return twin.read(state), level_score(levels), target
 
-    return jax.vmap(one)(hours.state, hours.level, hours.next_state)
+    return jax.vmap(one)(hours.state, hours.levels, hours.next_state)
 
 
-def level_score(level: Int[Array, ""]) -> Float[Array, ""]:
-    """The z-score of a chosen level."""
+def level_score(level: Int[Array, "*n"]) -> Float[Array, "*n"]:
+    """The z-score of a level."""
     return (level - LEVEL_MEAN) / LEVEL_SD
 
 
 @eqx.filter_jit
 def _select_error(network: Network, rows: Rows) -> Float[Array, ""]:
-    """Mean squared error of the center, z-scores."""
+    """Mean squared error of the center, in standard deviations of the coordinates."""
 
     def one(row):
-        scores, level, target = row
-        return jnp.mean((network.decode(network.encode(scores), level, key=None) - target) ** 2)
+        scores, levels, target = row
+        return jnp.mean((network.decode(network.encode(scores), levels, key=None) - target) ** 2)
 
     return jnp.mean(jax.lax.map(one, rows, batch_size=min(1024, len(rows[1]))))
 
@@ -294,6 +311,7 @@ class SavedTwin:
     fit: FitConfig
     steps: int
     present: tuple[int, ...]  # columns of the signals in use
+    gives: str = GIVES  # what the numbers of its network mean
     columns: tuple[str, ...] = NAMES  # of the recordings that it was fitted on
 
 
@@ -317,6 +335,7 @@ def read_saved(path: Path, config: TwinConfig, about: SavedTwin) -> Twin:
 
     def empty() -> Twin:
         scaler = blank_scaler(about.present, about.columns)
-        return make_twin(scaler, about.steps, config, key=jr.key(0))
+        coordinates = blank_coordinates(about.present, about.columns)
+        return make_twin(scaler, coordinates, about.steps, config, key=jr.key(0))
 
     return load_module(path, eqx.filter_eval_shape(empty), kind=KIND)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from stepdown.twin.baselines import split
-from stepdown.twin.transformer import Hour, Scores, check_dropout, drop, squared_error
+from stepdown.twin.transformer import Hour, Levels, Scores, check_dropout, drop, squared_error
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class LegendreLayer(eqx.Module):
 
 
 class LegendreMemory(eqx.Module):
-    """The conditional Legendre memory unit: the level has a projection of its own."""
+    """The conditional Legendre memory unit: the levels have a projection of their own."""
 
     layers: tuple[LegendreLayer, ...]
     level: eqx.nn.Linear
@@ -86,7 +86,7 @@ class LegendreMemory(eqx.Module):
         keys = jr.split(k_layers, config.layers)
         pairs = zip(inputs, keys, strict=True)
         self.layers = tuple(LegendreLayer(n, config, key=k) for n, k in pairs)
-        self.level = eqx.nn.Linear(1, size, key=k_level)
+        self.level = eqx.nn.Linear(steps, size, key=k_level)
         self.hidden = eqx.nn.Linear(2 * size, size, key=k_hidden)
         self.out = eqx.nn.Linear(size, steps * signals, key=k_out)
         self.steps, self.dropout = steps, config.dropout
@@ -98,18 +98,18 @@ class LegendreMemory(eqx.Module):
         return scores[-1]
 
     def decode(
-        self, latent: Float[Array, " hidden"], level: Float[Array, ""], *, key: PRNGKeyArray | None
+        self, latent: Float[Array, " hidden"], levels: Levels, *, key: PRNGKeyArray | None
     ) -> Hour:
-        """The next hour under a level; a key draws the dropout mask of the output projection."""
-        both = jnp.concatenate([latent, jax.nn.relu(self.level(level[None]))])
+        """The next hour under its levels; a key draws the mask of the output projection."""
+        both = jnp.concatenate([latent, jax.nn.relu(self.level(levels))])
         inner = drop(jax.nn.relu(self.hidden(both)), self.dropout, key)
         return self.out(inner).reshape(self.steps, -1)
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)
 
 
 @functools.cache
@@ -158,7 +158,7 @@ class StateSpaceConfig:
 
 
 class StateSpace(eqx.Module):
-    """A linear latent state driven by the samples, then by the level; two layers observe it.
+    """A linear latent state driven by the samples, then by the levels; two layers observe it.
 
     The paper starts the transition at 0.9 I + 0.1 N(0, 1) "to ensure stability". Taken by the
     letter, 64 states grow 1.7-fold a step; the noise is divided by the root of their number,
@@ -193,24 +193,24 @@ class StateSpace(eqx.Module):
         return jax.lax.scan(step, jnp.zeros(self.config.state), scores)[0]
 
     def decode(
-        self, latent: Float[Array, " state"], level: Float[Array, ""], *, key: PRNGKeyArray | None
+        self, latent: Float[Array, " state"], levels: Levels, *, key: PRNGKeyArray | None
     ) -> Hour:
-        """The next hour under a level; a key draws the noise of each step and dropout masks."""
-        push = self.level(level[None])
+        """The next hour under its levels; a key draws the noise of each step and dropout masks."""
 
-        def step(state, key):
+        def step(state, now):
+            level, key = now
             k_noise, k_drop = split(key, 2)
-            state = self.transition @ state + push
+            state = self.transition @ state + self.level(level[None])
             if k_noise is not None:
                 state = state + self.config.noise * jr.normal(k_noise, state.shape)
             inner = drop(jax.nn.relu(self.hidden(state)), self.config.dropout, k_drop)
             return state, self.out(inner)
 
         keys = None if key is None else jr.split(key, self.steps)
-        return jax.lax.scan(step, latent, keys, length=self.steps)[1]
+        return jax.lax.scan(step, latent, (levels, keys))[1]
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)

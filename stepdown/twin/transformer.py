@@ -1,11 +1,12 @@
-"""The Transformer digital twin (Sec. 4.1): attention over the samples of an hour, z-scores inside.
+"""The Transformer digital twin (Sec. 4.1): attention over the samples of an hour.
 
 Each sample is embedded and marked with its position; three self-attention layers read the hour.
 Their tokens are laid side by side, which keeps what a mean over them would blur, and joined by the
-chosen level; two fully connected layers give the next hour. Dropout lives in the decoder alone
-and draws a forecast whenever a key is given; without one the forecast is the center.
+levels of the coming samples; two fully connected layers give the next hour. Dropout lives in the
+decoder alone and draws a forecast whenever a key is given; without one the forecast is the center.
 
-Every network of this folder has the same three methods, `encode`, `decode` and `loss`.
+Every network of this folder has the same three methods, `encode`, `decode` and `loss`. It reads and
+gives free coordinates (coordinates.py), one for each signal, in standard deviations.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Positions = Literal["sinusoidal", "rotary"]
-Scores = Float[Array, "steps used"]  # the present signals, then the level in force
+Scores = Float[Array, "steps used"]  # the signals in use, then the level in force
+Levels = Float[Array, " steps"]  # z-scores of the levels of the coming samples
 Hour = Float[Array, "steps signals"]
 
 LONGEST_WAVE = 10_000.0  # of the positions, as in their first description
@@ -110,7 +112,7 @@ class EncoderLayer(eqx.Module):
 
 
 class Transformer(eqx.Module):
-    """The paper's twin in z-scores."""
+    """The paper's twin."""
 
     embed: eqx.nn.Linear
     layers: tuple[EncoderLayer, ...]
@@ -127,7 +129,7 @@ class Transformer(eqx.Module):
         self.embed = eqx.nn.Linear(signals + 1, width, key=k_embed)
         self.layers = tuple(EncoderLayer(config, key=k) for k in jr.split(k_layers, config.layers))
         self.norm = eqx.nn.LayerNorm(width)
-        self.hidden = eqx.nn.Linear(steps * width + 1, config.decoder, key=k_hidden)
+        self.hidden = eqx.nn.Linear(steps * width + steps, config.decoder, key=k_hidden)
         self.out = eqx.nn.Linear(config.decoder, steps * signals, key=k_out)
         self.steps, self.dropout, self.positions = steps, config.dropout, config.positions
 
@@ -143,19 +145,19 @@ class Transformer(eqx.Module):
     def decode(
         self,
         latent: Float[Array, "steps width"],
-        level: Float[Array, ""],
+        levels: Levels,
         *,
         key: PRNGKeyArray | None,
     ) -> Hour:
-        """The next hour under a level (z-score); a key draws the dropout mask."""
-        inner = jax.nn.relu(self.hidden(jnp.append(latent.ravel(), level)))
+        """The next hour under its levels; a key draws the dropout mask."""
+        inner = jax.nn.relu(self.hidden(jnp.append(latent.ravel(), levels)))
         return self.out(drop(inner, self.dropout, key)).reshape(self.steps, -1)
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
-        return squared_error(self, scores, level, target, key)
+        return squared_error(self, scores, levels, target, key)
 
 
 @runtime_checkable
@@ -166,12 +168,12 @@ class Network(Protocol):
         """Read the hour once."""
         ...
 
-    def decode(self, latent: Any, level: Float[Array, ""], *, key: PRNGKeyArray | None) -> Hour:
-        """Forecast under a level: one draw, or the center without a key."""
+    def decode(self, latent: Any, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
+        """Forecast under the levels of the samples: one draw, or the center without a key."""
         ...
 
     def loss(
-        self, scores: Scores, level: Float[Array, ""], target: Hour, *, key: PRNGKeyArray | None
+        self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """What fitting makes small; without a key, what is compared between epochs."""
         ...
@@ -190,10 +192,10 @@ def fitted_loss(fitted: Fitted, row, *, key: PRNGKeyArray) -> Float[Array, ""]:
 
 
 def squared_error(
-    network: Network, scores: Scores, level: Float[Array, ""], target: Hour, key
+    network: Network, scores: Scores, levels: Levels, target: Hour, key
 ) -> Float[Array, ""]:
-    """Mean squared error in z-scores, the loss of the paper."""
-    forecast = network.decode(network.encode(scores), level, key=key)
+    """Mean squared error in standard deviations, the loss of the paper."""
+    forecast = network.decode(network.encode(scores), levels, key=key)
     return jnp.mean((forecast - target) ** 2)
 
 

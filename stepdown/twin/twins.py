@@ -26,7 +26,17 @@ from stepdown.twin.calibrated import (
     fit_calibrated,
     make_calibrated,
 )
-from stepdown.twin.fit import KIND, SavedTwin, Twin, TwinConfig, TwinKind, fit_networks, read_saved
+from stepdown.twin.fit import (
+    GIVES,
+    KIND,
+    SavedTwin,
+    Twin,
+    TwinConfig,
+    TwinKind,
+    fit_networks,
+    read_saved,
+)
+from stepdown.twin.horizon import fit_width
 from stepdown.twin.recurrent import LegendreConfig, LegendreMemory, StateSpace, StateSpaceConfig
 from stepdown.twin.transformer import SMALL_TRANSFORMER, Transformer, TransformerConfig
 
@@ -106,7 +116,7 @@ TWINS: dict[str, TwinKind] = {
             make=make_calibrated,
             fit=fit_calibrated,
             base="carried",
-            held=True,  # hours with a change inside are no lesson about decisions
+            settle=fit_width,
         ),
     )
 }
@@ -133,6 +143,11 @@ def load_twin(path: Path) -> tuple[Twin, TwinConfig]:
     if about.model not in TWINS:
         raise ArtifactError(
             f"{path}: expected a twin out of {', '.join(TWINS)}, got {about.model!r}. "
+            "Fit it again with this version."
+        )
+    if about.gives != GIVES:
+        raise ArtifactError(
+            f"{path}: expected a twin that gives {GIVES}, got one that gives {about.gives}. "
             "Fit it again with this version."
         )
     config = config_of(about, TWINS[about.model], path)

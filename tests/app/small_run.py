@@ -24,6 +24,7 @@ from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
+from stepdown.patients.pump import load_profile
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
 from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
@@ -32,7 +33,15 @@ from stepdown.records.files import COHORT, KIND, cohort_table, to_parquet
 from stepdown.records.split import read_parts, save_fitted
 from stepdown.signals import LEVELS, columns_with
 from stepdown.training import stack
-from stepdown.twin.calibrated import CalibratedConfig, Member, calibrate, usual_step
+from stepdown.twin.calibrated import (
+    CalibratedConfig,
+    Member,
+    calibrate,
+    fit_line,
+    usual_step,
+    usual_walk,
+)
+from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import Twin, TwinConfig, make_twin, save_twin, twin_rows
 from stepdown.twin.twins import TWINS
 
@@ -70,19 +79,16 @@ def make_run(out: Path) -> Path:
 
 def quick_twin(train: Transitions, select: Transitions) -> Twin:
     """The best twin without its training: near persistence, errors of select patients kept."""
-    twin = make_twin(fit_scaler(train), 6, TWIN, key=jr.key(0))
-    rows = twin_rows(twin, _held(train)), twin_rows(twin, _held(select))
-    step = jax.jit(usual_step)(*rows[0])
-    members = [Member(step, 6, SIZES, key=key) for key in jr.split(jr.key(1))]
+    scaler = fit_scaler(train)
+    scale = fit_coordinates(train, scaler.present, load_profile("cp"))
+    twin = make_twin(scaler, scale, 6, TWIN, key=jr.key(0))
+    rows = twin_rows(twin, train), twin_rows(twin, select)
+    step, walk = jax.jit(usual_step)(*rows[0]), usual_walk(rows[0][0])
+    members = [Member(step, walk, 6, SIZES, key=key) for key in jr.split(jr.key(1))]
     members = [eqx.tree_at(_last, x, tuple(0.1 * y for y in _last(x))) for x in members]
-    network = calibrate(stack(members), rows[1], SIZES.errors, key=jr.key(2))
+    line = fit_line(rows[0], step, walk)
+    network = calibrate(line, stack(members), rows[1], SIZES.errors, key=jr.key(2))
     return dataclasses.replace(twin, network=network)
-
-
-def _held(hours: Transitions) -> Transitions:
-    """Hours through which the level was held."""
-    kept = np.flatnonzero(~np.asarray(hours.changed))
-    return jax.tree.map(lambda x: x[kept], hours)
 
 
 def _last(member: Member) -> tuple[Any, Any]:

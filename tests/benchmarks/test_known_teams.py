@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.studies.known_teams import level_chances, true_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.patients.clinicians import DECIDE_LUCK, Clinician, Memory, decide, look, rescue_chance
+from stepdown.patients.clinicians import Clinician, Memory, decide, decide_luck, look, rescue_chance
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.population import Luck
 from stepdown.signals import FLOW, HR, LOWEST, MAP, PULSATILITY
@@ -58,10 +58,10 @@ def random_bedsides(seed: int):
 
 @pytest.mark.parametrize("preset", ["guarded", "hidden"])
 def test_level_chances_are_the_frequencies_of_many_throws(preset):
-    world = world_of(CohortConfig(preset=preset))
+    world = world_of(CohortConfig(preset=preset, version=1))
     memory, team, seen = random_bedsides(0)
     reading = jnp.asarray(np.random.default_rng(1).uniform(0.2, 0.8, CASES), jnp.float32)
-    throws = jr.uniform(jr.key(0), (THROWS, DECIDE_LUCK[0]))
+    throws = jr.uniform(jr.key(0), (THROWS, decide_luck(world.population)[0]))
 
     @jax.jit
     def both(memory, team, seen, reading):
@@ -81,10 +81,10 @@ def test_level_chances_are_the_frequencies_of_many_throws(preset):
 
 
 def test_rescue_inside_the_hour_has_its_own_chance():
-    world = world_of(CohortConfig())
+    world = world_of(CohortConfig(version=1))
     memory, team, seen = random_bedsides(2)
     memory = eqx.tree_at(lambda m: m.hours, memory, memory.hours - 0.5)
-    throws = jr.uniform(jr.key(1), (THROWS, DECIDE_LUCK[0]))
+    throws = jr.uniform(jr.key(1), (THROWS, decide_luck(world.population)[0]))
 
     def both(memory, team, seen):
         def one(throw):
@@ -102,7 +102,7 @@ def test_rescue_inside_the_hour_has_its_own_chance():
 
 
 def test_recorded_levels_are_as_frequent_as_their_chances_say():
-    config = CohortConfig(patients=8, hours=24.0)
+    config = CohortConfig(patients=8, hours=24.0, version=1)
     cohort, latents = simulate_cohort(config, key=jr.key(0))
     decisions = make_decisions(cohort)
     known = true_behavior(cohort, latents, decisions, world_of(config))

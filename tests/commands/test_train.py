@@ -253,7 +253,7 @@ def test_wrong_input_is_answered_with_a_sentence(
 
 
 FLAT = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
-EXTRA = ("unshaped", "changed", "filled", "patient")
+EXTRA = ("unshaped", "levels", "filled", "patient")
 
 
 def unusable(hours, what: str):

@@ -78,9 +78,9 @@ def test_persistence_is_scored_against_the_record_itself(shelf, found):
 def test_the_table_shows_persistence_and_the_base_rate(shelf, found, capsys):
     assert run("twin", "score", "--cohort", shelf / "cohort", "--twin", shelf / "mlp") == 0
     head, first, second, blank, last = capsys.readouterr().out.splitlines()
-    assert head.split()[:4] == ["model", "mae", "mae_z", "mae_map"]
+    assert head.split()[:4] == ["model", "mae", "mae_published", "mae_published_static"]
     assert first.split()[0] == "persistence"
-    assert float(second.split()[2]) == pytest.approx(found["models"]["mlp"]["mae_z"], abs=6e-4)
+    assert float(second.split()[5]) == pytest.approx(found["models"]["mlp"]["mae_z"], abs=6e-4)
     assert blank == ""
     assert last.startswith("46 hours of 2 patients, ")
     assert last.endswith(f"trend scores {found['models']['mlp']['trend_base']:.3f}.")
@@ -201,9 +201,10 @@ def test_figures_are_drawn_with_the_scores(shelf, found):
 def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
     hours = make_transitions(read_parts(shelf / "cohort").test)
     state = hours.state[:6].at[:, :, -1].set(5.0)
+    level = jnp.array([5, 2, 9, 4, 6, 3])  # stays, −3, +4, −1, +1, −2
     rows = {
-        "level": jnp.array([5, 2, 9, 4, 6, 3]),  # stays, −3, +4, −1, +1, −2
-        "changed": jnp.array([False] * 5 + [True]),  # the last one inside its hour
+        "level": level,
+        "levels": jnp.tile(level[:, None], (1, 6)).at[-1, 0].set(5),  # the last inside its hour
         "patient": jnp.arange(6),
     }
     kept = ("reward", "unshaped", "next_state", "last", "filled")
@@ -214,9 +215,9 @@ def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
         role="test",
         columns=hours.columns,
     )
-    assert pick_changes(few, 4) == [1, 2, 3, 4]
+    assert pick_changes(few, 4) == [1, 2, 5, 4]
     calm = type(hours)(
-        **{name: getattr(few, name) for name in (*kept, "state", "changed", "patient")},
+        **{name: getattr(few, name) for name in (*kept, "state", "levels", "patient")},
         level=jnp.full(6, 5),
         role="test",
         columns=hours.columns,

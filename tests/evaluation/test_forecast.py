@@ -47,13 +47,13 @@ class Walk(eqx.Module):
 
     def center(self, state, level):
         """The last sample and the bias."""
-        row = (state[-1] + self.bias).at[LEVEL].set(level.astype(float))
-        return jnp.broadcast_to(row[None], state.shape)
+        hour = jnp.broadcast_to(state[-1:] + self.bias, state.shape)
+        return hour.at[:, LEVEL].set(jnp.mean(level.astype(float)))
 
     def __call__(self, state, level, *, key):
         """One draw."""
         noise = self.sd * jr.normal(key, state.shape)
-        return (self.center(state, level) + noise).at[:, LEVEL].set(level.astype(float))
+        return self.center(state, level) + noise.at[:, LEVEL].set(0.0)
 
 
 def walk(bias: float = 0.0, sd: float = 1.0) -> Walk:
@@ -79,11 +79,11 @@ def record(seed: int = 0) -> Transitions:
     return Transitions(
         state=jnp.asarray(state, jnp.float32),
         level=jnp.asarray(level[:, 1:].ravel()),
+        levels=jnp.asarray(np.tile(level[:, 1:].reshape(-1, 1), (1, 6))),
         reward=zero,
         unshaped=zero,
         next_state=jnp.asarray(later, jnp.float32),
         last=jnp.asarray(np.tile(np.arange(HOURS) == HOURS - 1, PATIENTS)),
-        changed=jnp.zeros(count, bool),
         filled=jnp.zeros(count, bool),
         patient=jnp.asarray(np.repeat(np.arange(PATIENTS), HOURS)),
         role="test",
@@ -180,6 +180,8 @@ def test_point_scores_by_hand(hours):
     assert found["mae_map"] == pytest.approx((7 + 1) / 2)
     assert found["mse_map"] == pytest.approx((49 + 1) / 2)
     assert found["mae"] == pytest.approx((11 * 1 + 4) / 12)
+    assert found["mae_published"] == pytest.approx((9 * 1 + 4 + 1 / 10 + 1 / 0.01) / 12)
+    assert found["crps_published"] == pytest.approx(found["mae_published"])
     assert found["mae_z"] == pytest.approx((10 * 0.5 + 0.001 + 4 / 2) / 12)
     assert found["mse_z"] == pytest.approx((10 * 0.25 + 1e-6 + 25 / 4) / 12)
     assert found["crps"] == pytest.approx(found["mae"])  # all draws equal: a point forecast
@@ -213,12 +215,61 @@ def test_parts_add_up_to_the_whole(honest):
     json.dumps(found, allow_nan=False)
 
 
+def test_hours_in_which_the_level_changes_have_their_own_scores(hours):
+    """The forecaster says what the level of each sample is; where it moves, other rows are off."""
+    moving = np.array(hours.levels)
+    moving[::3, 4:] = 2 + (moving[::3, 4:] - 1) % 8
+    moving = dataclasses.replace(hours, levels=jnp.asarray(moving))
+    assert moving.changed.tolist() == [i % 3 == 0 for i in range(len(hours.level))]
+    truth = hours.next_state.at[..., :LEVEL].set(moving.levels[..., None].astype(float))
+    exact = summarize(scored(Told(), dataclasses.replace(moving, next_state=truth)))
+    assert exact["mae"] == 0.0  # it was told the level of each sample
+    found = summarize(scored(walk(), moving))
+    assert found["inside"]["rows"] == moving.changed.sum()
+    assert found["mae_z_inside"] == pytest.approx(found["inside"]["mae_z"])
+    assert found["crps_z_inside"] == pytest.approx(found["inside"]["crps_z"])
+    assert found["coverage90_inside"] == pytest.approx(found["inside"]["coverage90"])
+    assert summarize(scored(walk(), hours))["mae_z_inside"] is None
+    grown = grow_errors(
+        Told(),
+        dataclasses.replace(moving, next_state=truth, state=_chained(hours, truth)),
+        HorizonConfig(hours=2, draws=2),
+        key=jr.key(0),
+    )
+    assert np.all(grown.absolute == 0)  # the recorded sequences are played
+
+
+def _chained(hours, truth):
+    """States that are the next states of the rows before."""
+    first = np.asarray(hours.state)[:1]
+    state = np.concatenate([first, np.asarray(truth)[:-1]])
+    begins = np.append(True, np.asarray(hours.last)[:-1])
+    return jnp.where(begins[:, None, None], hours.state, state)
+
+
+class Told(eqx.Module):
+    """Every signal is the level of its sample."""
+
+    def center(self, state, level):
+        """As told."""
+        return jnp.broadcast_to(level[:, None].astype(float), state.shape)
+
+    def __call__(self, state, level, *, key):
+        """The same for any key."""
+        return self.center(state, level)
+
+
 def test_a_level_that_nobody_chose_has_no_scores(hours):
     held = eqx.tree_at(lambda h: h.level, hours, jnp.full_like(hours.level, 4))
     found = summarize(scored(walk(), held))
     assert found["levels"]["P7"]["rows"] == 0
     assert found["levels"]["P7"]["mae"] is None
     assert found["levels"]["P4"]["mae"] == pytest.approx(found["mae"])
+
+
+def levels_that_change(flags: list[bool]):
+    """P5 throughout, but for the last sample of the hours that change inside."""
+    return jnp.full((len(flags), 6), 5).at[:, -1].add(jnp.asarray(flags, int))
 
 
 def test_levels_stay_only_if_nothing_changes_over_two_hours(hours):
@@ -230,12 +281,12 @@ def test_levels_stay_only_if_nothing_changes_over_two_hours(hours):
         state=state,
         next_state=later,
         level=jnp.array([5, 6, 5, 5, 5]),
-        changed=jnp.array([False, False, True, True, False]),
+        levels=levels_that_change([False, False, True, True, False]),
         last=jnp.zeros(5, bool),
         patient=jnp.array([0, 0, 0, 0, 1]),
     )
     assert level_stays(rows).tolist() == [True, False, False, False, True]
-    calm = dataclasses.replace(rows, changed=jnp.array([False, False, True, False, False]))
+    calm = dataclasses.replace(rows, levels=levels_that_change([False, False, True, False, False]))
     assert level_stays(calm).tolist() == [True, False, False, False, True]  # row 3 begins after 2
     assert changed_before(calm).tolist() == [False, False, False, True, False]
     gap = dataclasses.replace(calm, last=jnp.array([False, False, True, False, False]))

@@ -21,6 +21,7 @@ from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, LEVELS
 from stepdown.twin.baselines import MLPConfig, PersistenceConfig
 from stepdown.twin.calibrated import CalibratedConfig
+from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import TwinConfig, make_twin
 from stepdown.twin.transformer import TransformerConfig
 from stepdown.twin.twins import TWINS
@@ -70,18 +71,23 @@ def make_policy(hours):
 def make_any_twin(hours, model, base=None):
     kind, scaler = TWINS[model], fit_scaler(hours)
     config = TwinConfig(kind, SIZES.get(model, kind.small), base)
-    twin = filled(lambda: make_twin(scaler, 6, config, key=jr.key(1)))
-    twin = replace(twin, scaler=scaler, carry=CarryForward(load_profile("cp")))
+    pump = load_profile("cp")
+    scale = fit_coordinates(hours, scaler.present, pump)
+    twin = filled(lambda: make_twin(scaler, scale, 6, config, key=jr.key(1)))
+    twin = replace(twin, scaler=scaler, coordinates=scale, carry=CarryForward(pump))
     if model != "best":
         return twin, config
     network = eqx.tree_at(
-        lambda x: (x.members.step, x.errors, x.first, x.count),
+        lambda x: (x.members.step, x.members.walk, x.calm, x.width, x.errors, x.first, x.count),
         twin.network,
         (
-            0.2 + jnp.abs(twin.network.members.step),
+            0.2 + jnp.abs(twin.network.members.step).at[:, -1].set(-0.2),
+            jnp.full_like(twin.network.members.walk, 0.4),
+            jnp.asarray(1.0),
+            0.9 + jnp.abs(twin.network.width),
             3 * twin.network.errors,
-            jnp.asarray([0, 0, 40]),
-            jnp.asarray([64, 40, 24]),
+            jnp.asarray([0, 0, 20, 40]),
+            jnp.asarray([64, 20, 20, 24]),
         ),
     )
     return replace(twin, network=network), config

@@ -24,7 +24,8 @@ from stepdown.policies.constraint import Constrained, allowed_levels, masked
 from stepdown.policies.saved import save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import ESE, LEVEL, NAMES, TAU
+from stepdown.signals import ESE, LEVEL, NAMES, SPEED, TAU
+from stepdown.twin.coordinates import blank_coordinates
 from stepdown.twin.fit import make_twin, save_twin
 from stepdown.twin.twins import twin_config
 from tests.export.graphs import (
@@ -123,8 +124,16 @@ def luck_of(twin, states, choices, keys):
         )(keys)
     if name == "Transformer":
         return jax.vmap(lambda k: jr.uniform(k, (24,)))(keys)
-    group = jnp.sign(choices - states[:, -1, LEVEL]).astype(int) + 1
-    count = twin.network.count[group] if name == "Calibrated" else jnp.full(len(keys), 64)
+    count = jnp.full(len(keys), 64)
+    if name == "Calibrated":
+        table = twin.carry.profile.speed[None]
+        speed = jnp.argmin(jnp.abs(states[:, -1, SPEED, None] / table - 1), axis=1)
+        turn = jnp.sign(choices - 2 - speed)
+        free = jax.vmap(twin.read)(states)[..., :-1]
+        way = jnp.clip((free[:, :-1] - free[:, -1:]) / 0.4, -6, 6)
+        restless = jnp.abs(way).mean((1, 2)) > 1.0
+        group = jnp.where(turn < 0, 0, jnp.where(turn > 0, 3, jnp.where(restless, 2, 1)))
+        count = twin.network.count[group]
     picked = jax.vmap(lambda k, n: jr.randint(k, (), 0, n))(keys, count)
     return (picked + 0.5) / count
 
@@ -255,7 +264,9 @@ def test_an_export_describes_itself_and_is_sealed(folder, tmp_path, rows):
 
 def test_what_cannot_be_exported_is_said(hours, folder, tmp_path, capsys):
     scaler = fit_scaler(hours)
-    twin = filled(lambda: make_twin(scaler, 6, twin_config("ssm", "small"), key=jr.key(1)))
+    scale = blank_coordinates(scaler.present, scaler.columns)
+    ssm = twin_config("ssm", "small")
+    twin = filled(lambda: make_twin(scaler, scale, 6, ssm, key=jr.key(1)))
     with pytest.raises(ValueError, match=r"best, persistence, tdt, rotary, mlp\), got StateSpace"):
         twin_graph(twin, {})
     (tmp_path / "half/twin").mkdir(parents=True)

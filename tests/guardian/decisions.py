@@ -23,11 +23,11 @@ def ward(role: Role, *, rows: int = ROWS, seed: int = 0) -> Transitions:
     return Transitions(
         state=jnp.asarray(state, jnp.float32),
         level=jnp.asarray(level),
+        levels=jnp.asarray(np.tile(level[:, None], (1, 6))),
         reward=zeros,
         unshaped=zeros,
         next_state=jnp.asarray(state, jnp.float32),
         last=no,
-        changed=no,
         filled=no,
         patient=jnp.asarray(np.arange(rows) // 20),
         role=role,

@@ -21,7 +21,7 @@ from stepdown.patients.clinicians import (
 from stepdown.patients.cohort import CohortConfig, world_of
 from stepdown.signals import FLOW, HR, MAP, PULSATILITY
 
-WORLD = world_of(CohortConfig())  # weaning pace 0.66, rescue 0.177, no insight
+WORLD = world_of(CohortConfig(version=1))  # weaning pace 0.66, rescue 0.177, no insight
 PROTOCOL, CAUTIOUS, BRISK, ERRATIC = range(4)
 RESTLESS, GIVING_WAY, RELAXING, STEP, TEST, STARVED, SINKING, RETURN = range(8)
 SEEN = jnp.zeros(12).at[jnp.array([MAP, HR, PULSATILITY, FLOW])].set(jnp.array([75, 80, 30, 5.0]))

@@ -12,6 +12,7 @@ from stepdown.policies.rules import RULES
 from stepdown.problem.clinical import PAPER
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import HR, LEVEL, LVEDP, MAP, PULSATILITY
+from stepdown.twin.coordinates import blank_coordinates
 from stepdown.twin.fit import make_twin
 from tests.policies.toys import PRESENT, MoreIsBetter, make_hours, random_states
 from tests.twin.toys import TRAIN, pocket
@@ -158,6 +159,8 @@ def test_odd_settings_are_refused(wrong):
 
 
 def test_dynamics_that_need_an_absent_signal_are_refused(recorded):
-    twin = make_twin(fit_scaler(TRAIN), 6, pocket("mlp"), key=jr.key(0))
+    scaler = fit_scaler(TRAIN)
+    scale = blank_coordinates(scaler.present, scaler.columns)
+    twin = make_twin(scaler, scale, 6, pocket("mlp"), key=jr.key(0))
     with pytest.raises(ValueError, match="expected hours with speed"):
         make_noiseless(RULES["hold"], twin, recorded, CONFIG, key=jr.key(0))

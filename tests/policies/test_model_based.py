@@ -284,7 +284,8 @@ def test_dynamics_of_other_signals_are_refused(hours, noisy):
 
 
 def test_dynamics_of_other_hours_are_refused(hours, noisy):
-    twice = {name: jnp.repeat(getattr(hours, name), 2, axis=1) for name in ("state", "next_state")}
+    names = ("state", "next_state", "levels")
+    twice = {name: jnp.repeat(getattr(hours, name), 2, axis=1) for name in names}
     with pytest.raises(ValueError, match="expected hours of 6 samples, which the dynamics use"):
         prepare(dataclasses.replace(hours, **twice), noisy[1], Unpenalized(), POCKET)
 

@@ -52,11 +52,11 @@ def make_hours(states, levels, later, patient=None) -> Transitions:
     return Transitions(
         state=jnp.asarray(states),
         level=jnp.asarray(levels, jnp.int32),
+        levels=jnp.tile(jnp.asarray(levels, jnp.int32)[:, None], (1, np.shape(states)[1])),
         reward=reward,
         unshaped=reward,
         next_state=jnp.asarray(later),
         last=flags,
-        changed=flags,
         filled=flags,
         patient=jnp.asarray(patient, jnp.int32),
         role="train",

@@ -161,11 +161,11 @@ def test_reward_scale_can_be_fitted_to_train_patients_only():
     hours = Transitions(
         state=states,
         level=levels_of(8, 8),
+        levels=jnp.full((2, 6), 8),
         reward=jnp.zeros(2),
         unshaped=jnp.zeros(2),
         next_state=states,
         last=jnp.array([False, True]),
-        changed=jnp.array([False, False]),
         filled=jnp.array([False, False]),
         patient=levels_of(0, 0),
         role="train",

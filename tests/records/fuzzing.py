@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from stepdown.patients.recording import Recording
+from stepdown.records.dialects import QuestionError, settle
 from stepdown.records.mapping import parse_mapping
 from stepdown.records.readers import RecordingError
-from stepdown.records.stays import read_stays
+from stepdown.records.stays import read_traces
 from tests.records.recordings import WAVES, WFDB_WAVES, write_waveform
 
 
@@ -44,7 +45,8 @@ def _good(folder: Path, ending: str) -> tuple[Path, Path]:
     draw, second = np.random.default_rng(0), np.arange(2000) / 25
     channels = [(center + draw.normal(0, 2, 2000)).astype(np.float32) for center in (80, 39e3, 5e2)]
     path = write_waveform(Recording(second, *channels), folder / f"stay{ending}")
-    stays = list(read_stays(path, parse_mapping(WFDB_WAVES if ending == ".hea" else WAVES)))
+    mapping = parse_mapping(WFDB_WAVES if ending == ".hea" else WAVES)
+    stays = list(read_traces(path, settle(path, mapping)))
     assert len(stays[0].second) == 2000
     return path, path
 
@@ -75,9 +77,11 @@ def _damage(data: bytes, draw: random.Random) -> bytes:
 
 def _try(path: Path, mapping: dict, report: dict) -> None:
     try:
-        for _ in read_stays(path, parse_mapping(mapping)):
+        for _ in read_traces(path, settle(path, parse_mapping(mapping))):
             pass
         outcome = "read"
+    except QuestionError:
+        outcome = "asked"
     except RecordingError as error:
         outcome = type(error.__cause__).__name__ if error.__cause__ else "refused"
     except BaseException as error:  # noqa: BLE001, to be reported as a failure

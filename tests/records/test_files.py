@@ -9,7 +9,7 @@ import pytest
 
 from stepdown.artifacts import ArtifactError, write_folder
 from stepdown.handover import Cohort
-from stepdown.patients.cohort import CohortConfig, Latents, admit, world_of
+from stepdown.patients.cohort import CohortConfig, Latents, admit, simulate_cohort, world_of
 from stepdown.records.files import (
     COHORT,
     COLUMNS,
@@ -191,12 +191,12 @@ def latents() -> Latents:
     return Latents(patients, course, memory, keys, jnp.array([0, 1, 2]))
 
 
-def save(path, cohort, content: bytes):
+def save(path, cohort, content: bytes, version: bytes = b', "version": 2'):
     files = {
         COHORT: to_parquet(cohort_table(cohort)),
         LATENTS: content,
         "config.json": b'{"hours": null, "minutes": 10.0, "patients": 3, "preset": "guarded", '
-        b'"profile": "cp"}',
+        b'"profile": "cp"' + version + b"}",
     }
     write_folder(path, files, kind=KIND, about={})
     return path
@@ -210,6 +210,13 @@ def test_latents_come_back_as_they_were_and_say_what_they_are_for(cohort, latent
     for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(latents), strict=True):
         assert one.dtype == other.dtype
         assert jnp.array_equal(one, other)
+
+
+def test_a_cohort_that_does_not_say_its_version_is_of_the_first(cohort, tmp_path):
+    old = simulate_cohort(CohortConfig(patients=3, hours=2.0, version=1), key=jr.key(0))[1]
+    back = read_latents(save(tmp_path / "saved", cohort, latents_to_bytes(old), b""))
+    assert back.course.stir is None
+    assert jax.tree.structure(back) == jax.tree.structure(old)
 
 
 def test_a_folder_is_verified_before_it_is_read(cohort, latents, tmp_path):

@@ -30,31 +30,34 @@ def line(grid: Grid, name: str) -> list[Cell]:
 
 
 def test_twins_and_windows_have_the_papers_numbers_beside_them():
-    seeds = [{"mae": 5.0, "mae_map": None}, {"mae": 7.0, "mae_map": None}]
+    name = "mae_published"  # the paper's unit; ours has none of theirs beside it
+    seeds = [{name: 5.0, "mae_z": None}, {name: 7.0, "mae_z": None}]
     rows = {x["metric"]: x for x in twin_rows({"tdt": seeds})}
-    assert (rows["mae"]["mean"], rows["mae"]["paper_mean"]) == (6.0, 5.41)
-    assert rows["mae"]["sd"] == pytest.approx(math.sqrt(2))
+    assert (rows[name]["mean"], rows[name]["paper_mean"]) == (6.0, 5.41)
+    assert math.isnan(float(rows["mae"]["paper_mean"]))
+    assert rows[name]["sd"] == pytest.approx(math.sqrt(2))
     cells = line(twin_grid({"tdt": seeds}), "Transformer (the paper's)")
-    assert (cells[1].text, cells[1].note) == ("6.000 ± 1.414", "paper 5.41 ± 0.05")
-    assert cells[3].text == DASH
+    assert (cells[2].text, cells[2].note) == ("6.000 ± 1.414", "paper 5.41 ± 0.05")
+    assert cells[5].text == DASH
     windows = {"60 min at 600 s": {"tdt": {"mse_z": [0.2], "mse_map": [20.0]}}}
     assert settings_rows(windows)[0]["paper_mean"] == 0.124
     assert settings_grid(windows).rows[0][1].text == "0.200"
 
 
 def test_forecasts_are_printed_with_what_they_rest_on():
-    one: dict[str, Any] = dict.fromkeys(TWIN_METRICS, 0.25) | {"mae": 12.0, "mae_map": None}
+    one: dict[str, Any] = dict.fromkeys(TWIN_METRICS, 0.25) | {"mae": 12.0, "mae_z": None}
     one |= {"rows": 1234, "patients": 20, "changing": {"rows": 56}, "trend_base": 0.5}
+    one |= {"inside": {"rows": 7}}
     head, first, second, blank, said = forecasts_text(
         {"persistence": one, "mlp": one}, "persistence"
     ).splitlines()
-    assert head.startswith("model           mae  mae_z  mae_map  mae_static")
-    assert first.startswith("persistence  12.000  0.250        -       0.250")
+    assert head.split()[:4] == ["model", "mae", "mae_published", "mae_published_static"]
+    assert first.split()[:7] == ["persistence", "12.000", "0.250", "0.250", "0.250", "-", "0.250"]
     assert second.startswith("mlp          12.000")
     assert (blank, said) == (
         "",
-        "1,234 hours of 20 patients, 56 with a change of level; always guessing the most frequent "
-        "trend scores 0.500.",
+        "1,234 hours of 20 patients, 56 with a change of level, 7 inside the hour; always guessing "
+        "the most frequent trend scores 0.500.",
     )
 
 

@@ -31,7 +31,7 @@ from tests.twin.toys import SIGNALS, STEPS
 
 SCORES = jr.normal(jr.key(1), (STEPS, SIGNALS + 1))
 TARGET = jr.normal(jr.key(2), (STEPS, SIGNALS))
-LEVEL = jnp.asarray(0.7)
+LEVELS = jnp.asarray([0.7, 0.7, 0.7, 0.3, 0.3, -0.1])
 SIZE = STEPS * SIGNALS
 
 
@@ -46,7 +46,7 @@ def linear(layer: eqx.nn.Linear, x: np.ndarray) -> np.ndarray:
 
 def draws_of(network, number: int, latent=None) -> np.ndarray:
     latent = network.encode(SCORES) if latent is None else latent
-    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVEL, key=k)))
+    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVELS, key=k)))
     return double(draw(jr.split(jr.key(3), number)))
 
 
@@ -59,19 +59,19 @@ def test_errors_are_drawn_by_the_hour_and_evenly():
     which = np.argmin(np.abs(draws[:, None] - double(errors)).sum((2, 3)), axis=1)
     assert np.array_equal(draws, double(errors)[which])  # whole hours, never a mixture
     assert scipy.stats.chisquare(np.bincount(which, minlength=8)).pvalue > 0.01
-    assert not Residuals(errors).decode(None, LEVEL, key=None).any()
+    assert not Residuals(errors).decode(None, LEVELS, key=None).any()
 
 
 # ── plain network ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_plain_network_sees_the_flat_hour_and_the_level():
+def test_the_plain_network_sees_the_flat_hour_and_the_levels():
     network = MLP(STEPS, SIGNALS, MLPConfig((64, 32, 16)), key=jr.key(5))
-    inner = np.append(double(SCORES).ravel(), 0.7)
+    inner = np.append(double(SCORES).ravel(), double(LEVELS))
     for layer in network.hidden:
         inner = np.maximum(linear(layer, inner), 0)
     expected = linear(network.out, inner).reshape(STEPS, SIGNALS)
-    center = network.decode(network.encode(SCORES), LEVEL, key=None)
+    center = network.decode(network.encode(SCORES), LEVELS, key=None)
     assert np.allclose(center, expected, atol=1e-5)
 
 
@@ -113,14 +113,14 @@ def test_the_loss_is_the_evidence_bound():
     network = eqx.tree_at(lambda n: n.decoder[0].weight, network, replace_fn=lambda w: 3 * w)
     prior = network.encode(SCORES)
     grid = np.linspace(-6, 6, 2001)
-    forecast = jax.vmap(lambda z: network.forecast(z[None], LEVEL))(jnp.asarray(grid, jnp.float32))
+    forecast = jax.vmap(lambda z: network.forecast(z[None], LEVELS))(jnp.asarray(grid, jnp.float32))
     mean, sd = double(forecast.mean), double(forecast.sd)
     likelihood = scipy.stats.norm.logpdf(double(TARGET), mean, sd).sum((1, 2))
     joint = likelihood + scipy.stats.norm.logpdf(grid, prior.mean, prior.sd)
     width = grid[1] - grid[0]
     evidence = scipy.special.logsumexp(joint) + np.log(width)
 
-    later = jnp.concatenate([TARGET, jnp.full((STEPS, 1), LEVEL)], axis=1)
+    later = jnp.concatenate([TARGET, LEVELS[:, None]], axis=1)
     times = jnp.arange(1 - STEPS, STEPS + 1) / STEPS
     codes = network.codes(jnp.concatenate([SCORES, later]), times)
     belief = network.belief(codes)
@@ -128,7 +128,7 @@ def test_the_loss_is_the_evidence_bound():
     gap = np.sum(np.exp(seen) * (seen - (joint - evidence))) * width
 
     keys = jr.split(jr.key(8), 4000)
-    losses = jax.jit(jax.vmap(lambda k: network.loss(SCORES, LEVEL, TARGET, key=k)))(keys)
+    losses = jax.jit(jax.vmap(lambda k: network.loss(SCORES, LEVELS, TARGET, key=k)))(keys)
     bound = SIZE * double(losses)
     assert gap > 0.05
     error = bound.std() / np.sqrt(len(keys))
@@ -137,16 +137,16 @@ def test_the_loss_is_the_evidence_bound():
 
 def test_without_a_key_the_loss_never_sees_the_target_before_it_forecasts():
     network = NeuralProcess(STEPS, SIGNALS, ProcessConfig(latent=4, hidden=16), key=jr.key(9))
-    forecast = network.forecast(network.encode(SCORES).mean, LEVEL)
+    forecast = network.forecast(network.encode(SCORES).mean, LEVELS)
     expected = scipy.stats.norm.logpdf(double(TARGET), double(forecast.mean), double(forecast.sd))
-    loss = network.loss(SCORES, LEVEL, TARGET, key=None)
+    loss = network.loss(SCORES, LEVELS, TARGET, key=None)
     assert loss == pytest.approx(-expected.mean(), rel=1e-5)
 
 
 def test_draws_of_the_process_have_the_forecast_moments():
     network = NeuralProcess(STEPS, SIGNALS, ProcessConfig(latent=4, hidden=16), key=jr.key(10))
     latent = jnp.asarray([0.5, -1.0, 0.2, 0.0])
-    forecast = network.forecast(latent, LEVEL)
+    forecast = network.forecast(latent, LEVELS)
     draws = draws_of(network, 4000, Gaussian(latent, jnp.zeros(4)))
     assert np.allclose(draws.mean(0), forecast.mean, atol=0.08)  # 4.5 standard errors of 0.016
     assert np.allclose(draws.std(0), forecast.sd, rtol=0.06)
@@ -200,7 +200,7 @@ def test_the_level_reaches_the_memory_network_by_its_own_projection():
     deaf = eqx.tree_at(lambda n: n.level.weight, network, replace_fn=jnp.zeros_like)
     latent = network.encode(SCORES)
     changes = [
-        np.abs(net.decode(latent, LEVEL, key=None) - net.decode(latent, -LEVEL, key=None)).max()
+        np.abs(net.decode(latent, LEVELS, key=None) - net.decode(latent, -LEVELS, key=None)).max()
         for net in (network, deaf)
     ]
     assert changes[0] > 0.01
@@ -216,10 +216,10 @@ def test_the_state_space_matches_its_loops():
     state, expected = np.zeros(16), []
     for row in double(SCORES):
         state = transition @ state + linear(network.sample, row)
-    for _ in range(STEPS):
-        state = transition @ state + linear(network.level, np.array([0.7]))
+    for level in double(LEVELS):
+        state = transition @ state + linear(network.level, np.array([level]))
         expected.append(linear(network.out, np.maximum(linear(network.hidden, state), 0)))
-    center = network.decode(network.encode(SCORES), LEVEL, key=None)
+    center = network.decode(network.encode(SCORES), LEVELS, key=None)
     assert np.allclose(center, expected, atol=1e-5)
 
 

@@ -6,9 +6,11 @@ import jax.random as jr
 import numpy as np
 
 from stepdown.patients.episodes import Mode
+from stepdown.patients.pump import load_profile
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import LEVEL, MAP
+from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import make_twin
 from stepdown.twin.rollout import follow_plans, roll_out
 from tests.twin.toys import STEPS, TRAIN, pocket, put
@@ -50,7 +52,9 @@ def test_all_who_decide_meet_the_same_luck():
 
 
 def test_plans_follow_the_twin_hour_by_hour():
-    twin = make_twin(fit_scaler(TRAIN), STEPS, pocket("tdt"), key=jr.key(0))
+    scaler = fit_scaler(TRAIN)
+    scale = fit_coordinates(TRAIN, scaler.present, load_profile("cp"))
+    twin = make_twin(scaler, scale, STEPS, pocket("tdt"), key=jr.key(0))
     plans = jnp.array([[3, 3, 5], [8, 7, 6]])
     keys = jr.split(jr.key(4), 2)
     followed = follow_plans(twin, STATES[0], plans, keys=keys)

@@ -23,7 +23,7 @@ NETWORKS = {
     for name, config in {"sinusoidal": CONFIG, "rotary": ROTARY}.items()
 }
 SCORES = jr.normal(jr.key(1), (STEPS, SIGNALS + 1))
-LEVEL = jnp.asarray(0.7)
+LEVELS = jnp.asarray([0.7, 0.7, 0.7, 0.3, 0.3, -0.1])
 ORDER = np.array([3, 0, 5, 1, 4, 2])
 
 
@@ -104,13 +104,13 @@ def test_the_encoder_matches_its_loops(name):
     assert np.allclose(NETWORKS[name].encode(SCORES), expected, atol=1e-5)
 
 
-def test_the_decoder_is_two_layers_over_all_tokens_and_the_level():
+def test_the_decoder_is_two_layers_over_all_tokens_and_the_levels():
     network = NETWORKS["sinusoidal"]
     latent = network.encode(SCORES)
-    joined = np.append(double(latent).ravel(), 0.7)
+    joined = np.append(double(latent).ravel(), double(LEVELS))
     inner = np.maximum(linear(network.hidden, joined), 0)
     expected = linear(network.out, inner).reshape(STEPS, SIGNALS)
-    assert np.allclose(network.decode(latent, LEVEL, key=None), expected, atol=1e-5)
+    assert np.allclose(network.decode(latent, LEVELS, key=None), expected, atol=1e-5)
 
 
 def test_positions_are_the_published_sines():
@@ -139,8 +139,8 @@ def test_the_order_of_samples_reaches_the_tokens(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_order_of_samples_changes_the_forecast(name):
     network = NETWORKS[name]
-    center = network.decode(network.encode(SCORES), LEVEL, key=None)
-    shuffled = network.decode(network.encode(SCORES[ORDER]), LEVEL, key=None)
+    center = network.decode(network.encode(SCORES), LEVELS, key=None)
+    shuffled = network.decode(network.encode(SCORES[ORDER]), LEVELS, key=None)
     assert np.abs(center - shuffled).max() > 0.01
 
 
@@ -155,8 +155,8 @@ def transparent() -> Transformer:
 def test_a_key_drops_a_tenth_of_the_decoder_and_nothing_else():
     network = transparent()
     latent = network.encode(SCORES)
-    center = double(network.decode(latent, LEVEL, key=None))
-    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVEL, key=k)))
+    center = double(network.decode(latent, LEVELS, key=None))
+    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVELS, key=k)))
     draws = double(draw(jr.split(jr.key(7), 500)))
     dropped = draws == 0
     assert dropped.mean() == pytest.approx(0.1, abs=0.005)  # 36,000 units: se 0.0016
@@ -168,9 +168,9 @@ def test_a_key_drops_a_tenth_of_the_decoder_and_nothing_else():
 def test_draws_scatter_around_the_center():
     network = NETWORKS["sinusoidal"]
     latent = network.encode(SCORES)
-    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVEL, key=k)))
+    draw = jax.jit(jax.vmap(lambda k: network.decode(latent, LEVELS, key=k)))
     draws = double(draw(jr.split(jr.key(8), 4000)))
-    center = double(network.decode(latent, LEVEL, key=None))
+    center = double(network.decode(latent, LEVELS, key=None))
     error = (draws.mean(0) - center) / (draws.std(0) / np.sqrt(4000))
     assert np.abs(error).max() < 4.5  # of 72 numbers, many correlated
     assert draws.std(0).min() > 0.005
@@ -180,8 +180,8 @@ def test_dropout_stays_on_in_inference_mode():
     network = NETWORKS["sinusoidal"]
     quiet = eqx.nn.inference_mode(network)
     latent = network.encode(SCORES)
-    one, other = (network.decode(latent, LEVEL, key=jr.key(i)) for i in (0, 1))
-    assert np.array_equal(quiet.decode(latent, LEVEL, key=jr.key(0)), one)
+    one, other = (network.decode(latent, LEVELS, key=jr.key(i)) for i in (0, 1))
+    assert np.array_equal(quiet.decode(latent, LEVELS, key=jr.key(0)), one)
     assert np.abs(one - other).max() > 0.01
 
 

@@ -6,7 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepdown.handover import Role, Transitions
-from stepdown.signals import LEVEL
+from stepdown.patients.pump import load_profile
+from stepdown.signals import (
+    CURRENT,
+    DBP,
+    FLOW,
+    LEVEL,
+    LOWEST,
+    MAP,
+    PULSATILITY,
+    SBP,
+    SPEED,
+)
 from stepdown.training import FitConfig
 from stepdown.twin.baselines import MLPConfig, PersistenceConfig, ProcessConfig
 from stepdown.twin.calibrated import CalibratedConfig
@@ -17,8 +28,10 @@ from stepdown.twin.twins import TWINS
 from tests.documented import documented
 
 STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
-MEAN = np.array([80, 38_000, 500, 3, 50, 15, 80, 100, 65, 35, 50, 1.5])
-SD = np.array([10, 4000, 120, 0.6, 12, 4, 12, 12, 8, 9, 10, 0.4])
+# Of free numbers: MAP; speed off its level; current off the map; flow, LVP, LVEDP and HR; the share
+# of the pulse below the mean (SBP); nothing (DBP); the pulse (pulsatility); tau and elastance.
+MEAN = np.array([80, 0.0, 3.0, 3, 50, 15, 80, 0.4, 0, 35, 60, 2.5])
+SD = np.array([8, 4e-4, 5.0, 0.4, 10, 4, 8, 0.04, 1, 4, 8, 0.3])
 RESPONSE = np.linspace(-0.3, 0.3, SIGNALS)  # z-scores per level
 
 _TRANSFORMER = TransformerConfig(width=16, heads=2, layers=1, feedforward=32, decoder=64)
@@ -50,28 +63,53 @@ def pocket(model: str, **changes) -> TwinConfig:
     return dataclasses.replace(TwinConfig(kind, sizes, fit=quick), **changes)
 
 
+def toy_samples(scores: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Samples that obey every identity, of numbers that are free: one for each signal but DBP."""
+    free = MEAN + SD * scores
+    pump, at = load_profile("cp"), levels - LOWEST
+    speed, idle = np.asarray(pump.speed)[at], np.asarray(pump.idle_current)[at]
+    slope = float(pump.current_per_flow) * speed / float(pump.reference_speed)
+    pulse, below = free[..., PULSATILITY], free[..., SBP]
+    made = free.copy()
+    made[..., SPEED] = speed * (1 + free[..., SPEED])
+    made[..., CURRENT] = idle + slope * free[..., FLOW] + free[..., CURRENT]
+    made[..., DBP] = free[..., MAP] - below * pulse
+    made[..., SBP] = free[..., MAP] + (1 - below) * pulse
+    return made
+
+
 def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
-    """Half of the last deviation stays, and the chosen level pushes; a little noise."""
+    """Half of the last deviation stays, and the level of each sample pushes; a little noise.
+
+    The level changes inside every fourth hour.
+    """
     draw = np.random.default_rng(seed)
     before = draw.normal(size=(rows, STEPS, SIGNALS))
+    in_force = np.broadcast_to(draw.integers(2, 10, rows)[:, None], (rows, STEPS))
     level = draw.integers(2, 10, rows)
-    push = RESPONSE * (level[:, None, None] - 5.5)
+    levels = np.broadcast_to(level[:, None], (rows, STEPS)).copy()
+    moves = draw.integers(1, STEPS, rows)
+    late = (np.arange(STEPS) >= moves[:, None]) & (np.arange(rows) % 4 == 3)[:, None]
+    levels[late] = np.broadcast_to(draw.integers(2, 10, rows)[:, None], late.shape)[late]
+    level = np.floor(levels.mean(1) + 0.5).astype(int)
+    push = RESPONSE * (levels[..., None] - 5.5)
     later = 0.5 * before[:, -1:] + push + 0.1 * draw.normal(size=(rows, STEPS, SIGNALS))
 
-    def states(scores, level):
+    def states(scores, levels, level):
         column = np.broadcast_to(level[:, None, None], (rows, STEPS, 1))
-        return jnp.asarray(np.concatenate([MEAN + SD * scores, column], -1), jnp.float32)
+        whole = np.concatenate([toy_samples(scores, levels), column], -1)
+        return jnp.asarray(whole, jnp.float32)
 
     # NumPy makes them: what JAX makes is compiled first, in every process that collects tests.
     flags = np.zeros(rows, bool)
     return Transitions(
-        state=states(before, draw.integers(2, 10, rows)),
+        state=states(before, in_force, in_force[:, 0]),
         level=jnp.asarray(level, jnp.int32),
+        levels=jnp.asarray(levels, jnp.int32),
         reward=jnp.asarray(np.zeros(rows, np.float32)),
         unshaped=jnp.asarray(np.zeros(rows, np.float32)),
-        next_state=states(later, level),
+        next_state=states(later, levels, level),
         last=jnp.asarray(~flags),
-        changed=jnp.asarray(flags),
         filled=jnp.asarray(flags),
         patient=jnp.asarray(np.zeros(rows, np.int32)),
         role=role,

@@ -1,0 +1,56 @@
+"""The study of identities counts what it says it counts."""
+
+import jax.random as jr
+import numpy as np
+
+from benchmarks.studies.twin_identities import judge, scatter, violations
+from stepdown.patients.cohort import CohortConfig, simulate_cohort
+from stepdown.problem.hours import make_transitions
+from stepdown.records.split import split_patients
+from stepdown.signals import CURRENT, DBP, MAP, PULSATILITY, SBP, SPEED
+from stepdown.twin.fit import fit_twin
+from tests.twin.toys import pocket, toy_samples
+
+
+def test_each_broken_rule_is_counted():
+    levels = np.full(8, 6)
+    good = np.concatenate([toy_samples(np.zeros((8, 12)), levels), np.full((8, 1), 6.0)], 1)
+    good = good.astype(np.float32)
+    good[:, PULSATILITY] = good[:, SBP] - good[:, DBP]
+    assert set(violations(good, levels).values()) == {0, 8}  # 8 samples, nothing broken
+    for column, value, rule in (
+        (DBP, 90.0, "dbp_above_map"),
+        (SBP, 70.0, "map_above_sbp"),
+        (PULSATILITY, 30.0, "pulsatility_is_not_sbp_less_dbp"),
+        (SPEED, 42_000.0, "speed_of_another_level"),
+        (MAP, -1.0, "outside_hard_ranges"),
+        (MAP, np.nan, "not_finite"),
+    ):
+        bad = good.copy()
+        bad[:3, column] = value
+        assert violations(bad, levels)[rule] == 3
+
+
+def test_the_scatter_is_that_about_the_map():
+    levels = np.full(500, 6)
+    scores = np.random.default_rng(0).normal(size=(500, 12))
+    samples = toy_samples(scores, levels).astype(np.float32)
+    found = scatter(samples, levels)["current_mA"]
+    assert abs(found["sd"] - 5.0 * scores[:, CURRENT].std()) < 0.05
+    assert abs(found["p50"] - 3.0 - 5.0 * np.median(scores[:, CURRENT])) < 0.05
+
+
+def test_a_small_cohort_is_judged_as_a_whole():
+    config = CohortConfig(patients=24, hours=20.0)
+    cohort, _ = simulate_cohort(config, key=jr.key(3))
+    train, select, test = map(make_transitions, split_patients(cohort, key=jr.key(0)))
+    twin, _ = fit_twin(train, select, pocket("persistence"), key=jr.key(0))
+    found = judge(twin, test, samples=5000)
+    assert found["errors"]["all"]["rows"] == len(test.level)
+    broken = {name: count for name, count in found["violations"].items() if name != "samples"}
+    assert set(broken.values()) == {0}
+    assert found["violations"]["samples"] == 5000
+    assert len(found["coverage90"]["calm"]) == 6
+    least, most = (float(x) for x in twin.coordinates.scatter)
+    drawn = found["scatter"]["drawn"]["current_mA"]
+    assert least - 1 < drawn["p0.5"] < drawn["p99.5"] < most + 1
