@@ -1,6 +1,7 @@
 """Do draws obey the identities among signals, and do bands hold for six hours?
 
-    python -m benchmarks.studies.twin_identities --small --patients 200 --out found.json
+    python -m benchmarks.studies.twin_identities --small --version 2 --out found.json
+    python -m benchmarks.studies.twin_identities --fill "before=old.json" "after=found.json"
 
 Twins are fitted to a simulated cohort and judged on its test patients. Written for each twin:
 
@@ -9,23 +10,31 @@ Twins are fitted to a simulated cohort and judged on its test patients. Written 
   before it is counted;
 * how far current lies from the pump's map at its flow, and flow from the map at its head, in the
   draws and in the recordings;
-* the coverage of its 90 % bands at each hour ahead, after calm and after restless hours.
+* the coverage of its 90 % bands at each hour ahead, after calm and after restless hours, with
+  95 % intervals over patients.
 
 Only what every version of the twins offers is called, so a copy of this file beside an older
-package says what was before. It needs nothing beyond the numerical heart.
+package says what was before; `--cohort` gives it a cohort that it could not draw itself (a file of
+`--keep`). Several files become the table of docs/definitions.md (`--fill`). It needs nothing
+beyond the numerical heart.
 """
 
 import argparse
 import json
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Float, Int
 
+from benchmarks.tables import DOCS, fill, make_table
 from stepdown.artifacts import provenance
 from stepdown.evaluation.forecast import (
     BAND90,
@@ -35,7 +44,7 @@ from stepdown.evaluation.forecast import (
     inside,
     score_forecasts,
 )
-from stepdown.handover import Transitions
+from stepdown.handover import Cohort, Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.pump import level_of_speed, load_profile, motor_current, pump_flow
 from stepdown.problem.hours import HoursConfig, find_runs, make_transitions
@@ -58,10 +67,12 @@ from stepdown.signals import (
     hard_ranges,
 )
 from stepdown.twin.fit import Twin, fit_twin
-from stepdown.twin.twins import twin_config
+from stepdown.twin.twins import TWINS, twin_config
 
 ERRORS = ("mae", "mae_z", "mae_map", "crps", "crps_z", "coverage90")
+PAGE = DOCS / "definitions.md"
 SAMPLES = 1_000_000
+LUCK = 1000  # draws of patients behind an interval
 GROUP = 64  # starts of one compiled call
 NEAR = 0.02  # of a level's speed
 SHOWN = (0.5, 2.5, 50.0, 97.5, 99.5)  # percentiles of a scatter
@@ -75,6 +86,8 @@ class IdentityStudy:
     patients: int
     seed: int
     small: bool
+    version: int
+    samples: int
 
 
 def main() -> None:
@@ -82,28 +95,55 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="JSON file for the numbers")
+    parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     parser.add_argument("--models", nargs="+", default=["best", "persistence", "tdt"])
     parser.add_argument("--patients", type=int, default=379)
     parser.add_argument("--seed", type=int, default=7, help="of the cohort")
+    parser.add_argument("--version", type=int, default=2, help="of the simulated patients")
     parser.add_argument("--small", action="store_true", help="small networks, for a quick look")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="drawn")
+    parser.add_argument("--keep", type=Path, help="write the cohort to this .npz")
+    parser.add_argument("--cohort", type=Path, help="take the cohort from such a file")
+    parser.add_argument("--fill", nargs="+", metavar="WORDS=FILE", help="write the table alone")
     asked = parser.parse_args()
-    config = IdentityStudy(tuple(asked.models), asked.patients, asked.seed, asked.small)
+    if asked.fill:
+        fill(PAGE, {"twin bands": table([x.rpartition("=")[::2] for x in asked.fill])})
+        return
+    numbers = asked.patients, asked.seed, asked.small, asked.version, asked.samples
+    config = IdentityStudy(tuple(asked.models), *numbers)
+    cohort = read_cohort(asked.cohort) if asked.cohort else draw_cohort(config)
+    if asked.keep:
+        arrays = (np.asarray(x) for x in (cohort.signals, cohort.level, cohort.seen))
+        kept = dict(zip(("signals", "level", "seen"), arrays, strict=True))
+        np.savez(asked.keep, patient=np.array(cohort.patient), allow_pickle=False, **kept)
+    train, select, test = hours_of(cohort)
     found = {"about": provenance(config=config, command="benchmarks.studies.twin_identities")}
-    train, select, test = hours_of(config)
+    found["recorded"] = scatter(*recorded(train, select, test))
     for model in config.models:
         size = "small" if config.small else "paper"
         twin, _ = fit_twin(train, select, twin_config(model, size), key=jr.key(100))
-        found[model] = judge(twin, test)
+        found[model] = judge(twin, test, config.samples)
         asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
         print(model, json.dumps(found[model]), flush=True)
 
 
-def hours_of(config: IdentityStudy) -> tuple[Transitions, Transitions, Transitions]:
-    """Half-hourly windows to fit on, hours to choose and to report by."""
-    recipe = CohortConfig(patients=config.patients)
+def draw_cohort(config: IdentityStudy) -> Cohort:
+    """Simulated patients; older packages know version 1 alone and have no name for it."""
+    asked: dict[str, Any] = {"patients": config.patients, "version": config.version}
+    known = {name: x for name, x in asked.items() if name in CohortConfig.__dataclass_fields__}
     with jax.default_device(jax.devices("cpu")[0]):  # where small steps are
-        cohort, _ = simulate_cohort(recipe, key=jr.split(jr.key(config.seed), 3)[0])
+        return simulate_cohort(CohortConfig(**known), key=jr.split(jr.key(config.seed), 3)[0])[0]
+
+
+def read_cohort(path: Path) -> Cohort:
+    """Patients that another run kept."""
+    with np.load(path) as kept:
+        arrays = [jnp.asarray(kept[name]) for name in ("signals", "level", "seen")]
+        return Cohort(*arrays, patient=tuple(map(str, kept["patient"])))
+
+
+def hours_of(cohort: Cohort) -> tuple[Transitions, Transitions, Transitions]:
+    """Half-hourly windows to fit on, hours to choose and to report by."""
     train, select, test = split_patients(cohort, key=jr.key(0))
     return (
         make_transitions(train, HoursConfig(stride=30.0)),
@@ -112,13 +152,13 @@ def hours_of(config: IdentityStudy) -> tuple[Transitions, Transitions, Transitio
     )
 
 
-def judge(twin: Twin, test: Transitions, samples: int = SAMPLES) -> dict:
+def judge(twin: Twin, test: Transitions, samples: int = SAMPLES) -> dict[str, dict]:
     """All numbers of one twin."""
     drawn, levels = six_hours(twin, test, samples)
     return {
         "errors": errors(twin, test),
         "violations": violations(drawn, levels),
-        "scatter": {"drawn": scatter(drawn, levels), "recorded": scatter(*recorded(test))},
+        "scatter": scatter(drawn, levels),
         "coverage90": coverage(twin, test),
     }
 
@@ -187,9 +227,10 @@ def violations(drawn: np.ndarray, levels: np.ndarray) -> dict[str, int]:
         }
 
 
-def recorded(test: Transitions) -> tuple[np.ndarray, np.ndarray]:
-    """Recorded samples whose speed tells their level, and that level."""
-    samples = np.asarray(test.next_state).reshape(-1, test.next_state.shape[-1])
+def recorded(*parts: Transitions) -> tuple[np.ndarray, np.ndarray]:
+    """Recorded samples of all patients whose speed tells their level, and that level."""
+    states = [np.asarray(part.next_state).reshape(-1, part.next_state.shape[-1]) for part in parts]
+    samples = np.concatenate(states)
     levels = level_of_speed(load_profile("cp"), samples[:, SPEED])
     known = np.isin(levels, LEVELS)
     return samples[known], levels[known]
@@ -211,27 +252,106 @@ def scatter(samples: np.ndarray, levels: np.ndarray) -> dict[str, dict[str, floa
     }
 
 
-def coverage(twin: Twin, test: Transitions) -> dict[str, list[float]]:
-    """Of the 90 % band at each hour ahead: all starts, and those after calm and restless hours."""
+def coverage(twin: Twin, test: Transitions) -> dict[str, dict[str, list[float]]]:
+    """Of the 90 % band at each hour ahead: all starts, those after calm and restless hours.
+
+    Then by signal.
+    """
     runs = find_runs(test, HORIZON)
     growth = grow_errors(twin, test, HorizonConfig(starts=len(runs)), key=jr.key(400))
+    patient = np.asarray(test.patient)[runs]
     used = list(twin.scaler.present)
-    low, high = (np.asarray(x)[..., used] for x in (growth.low, growth.high))
-    covered = inside(low, high, BAND90).mean((2, 3))  # (starts, hours)
+    covered = inside(growth.low, growth.high, BAND90).mean(2)[..., used]  # (starts, hours, signals)
     moving = movement(np.asarray(test.state)[runs], twin.scaler)
     calm = moving <= np.median(moving)
     parts = {"all": np.ones_like(calm), "calm": calm, "restless": ~calm}
-    each = {name: covered[which].mean(0).tolist() for name, which in parts.items()}
-    for i in used:
-        one = inside(growth.low[..., i], growth.high[..., i], BAND90).mean((0, 2))
-        each[twin.scaler.columns[i]] = one.tolist()
+    each = {k: over_patients(covered[which].mean(2), patient[which]) for k, which in parts.items()}
+    for place, i in enumerate(used):
+        each[twin.scaler.columns[i]] = over_patients(covered[..., place], patient)
     return each
+
+
+def over_patients(
+    rows: Float[np.ndarray, "starts hours"], patient: Int[np.ndarray, " starts"]
+) -> dict[str, list[float]]:
+    """Mean over the starts, and its 95 % interval over draws of patients."""
+    _, who = np.unique(patient, return_inverse=True)
+    count = np.bincount(who)
+    total = np.stack([np.bincount(who, hour) for hour in rows.T], axis=1)
+    luck = np.random.default_rng(0).integers(0, len(count), (LUCK, len(count)))
+    means = total[luck].sum(1) / count[luck].sum(1)[:, None]
+    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    return {"mean": rows.mean(0).tolist(), "low": low.tolist(), "high": high.tolist()}
 
 
 def movement(states: np.ndarray, scaler: Scaler) -> np.ndarray:
     """How much the samples of an hour differ, sd of train patients, mean over the signals."""
     used = list(scaler.present)
     return (states[..., :LEVEL].std(1)[:, used] / np.asarray(scaler.sd)[used]).mean(1)
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────
+
+HEADS = (
+    "run and twin",
+    "`mae_z`, `crps_z` (sd)",
+    "`mae_map` (mmHg)",
+    "coverage of the 90 % band by hour ahead, 1 to 6, and half its interval",
+    "after calm hours",
+    "after restless hours",
+    "samples that break a pressure rule",
+    "current off the map, mA: sd, least to most",
+    "flow off the map, L/min: sd, least to most",
+)
+
+
+def table(runs: Sequence[tuple[str, str]]) -> str:
+    """One row for each twin of each file, below the recordings that it is held against."""
+    rows, sizes = [], []
+    for words, path in runs:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        config = found["about"]["config"]
+        rows.append([f"{words}: recorded", *[""] * 6, *away(found["recorded"])])
+        rows += [row(f"{words}: `{name}`", found[name]) for name in found if name in TWINS]
+        sizes.append(
+            f"{words}: {config['patients']} patients of version {config['version']}, seed "
+            f"{config['seed']}, {'small' if config['small'] else 'full'} networks, "
+            f"{config['samples']:,} samples"
+        )
+    told = textwrap.fill(f"Runs: {'; '.join(sizes)}.", 120, break_on_hyphens=False)
+    return f"{make_table(HEADS, rows)}\n\n{told}"
+
+
+def row(words: str, found: dict) -> list[str]:
+    """The numbers of one twin."""
+    errors, covered, broken = found["errors"]["all"], found["coverage90"], found["violations"]
+    rules = ("dbp_above_map", "map_above_sbp", "pulsatility_is_not_sbp_less_dbp")
+    ends = covered["all"]["low"], covered["all"]["high"]
+    widest = max(high - low for low, high in zip(*ends, strict=True))
+    return [
+        words,
+        f"{errors['mae_z']:.4f}, {errors['crps_z']:.4f}",
+        f"{errors['mae_map']:.3f}",
+        f"{by_hour(covered['all'])}, ± {widest / 2:.3f} at most",
+        by_hour(covered["calm"]),
+        by_hour(covered["restless"]),
+        " / ".join(f"{broken[rule]:,}" for rule in rules),
+        *away(found["scatter"]),
+    ]
+
+
+def by_hour(covered: dict[str, list[float]]) -> str:
+    """Six shares."""
+    return " ".join(f"{share:.3f}" for share in covered["mean"])
+
+
+def away(found: dict[str, dict[str, float]]) -> list[str]:
+    """Both distances from the pump's map."""
+    return [
+        f"{found[name]['sd']:.{digits}f}, {found[name]['least']:.{digits}f} to "
+        f"{found[name]['most']:.{digits}f}"
+        for name, digits in (("current_mA", 1), ("flow_L_min", 2))
+    ]
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     def one(level):
         coming = level_score(twin.each(level))
         far, spread = eqx.filter_vmap(lambda x: x.expect(scores, coming))(network.members)
-        drawn = network.width[None] ** 2 * jnp.var(network.errors, axis=0)
+        drawn = jnp.var(jax.vmap(network.widen)(network.errors), axis=0)
         inside = jnp.mean(spread**2, axis=0) * drawn
         between = jnp.mean(jnp.var(far, axis=0), axis=0)
         return jnp.mean(inside, axis=0)[columns], between[columns]

@@ -7,16 +7,16 @@ or (batch, 1). Coordinates are (batch, samples, signals in use).
 import numpy as np
 
 from stepdown.export.onnx_graph import Graph, level_index, numbers
+from stepdown.export.onnx_pump import current_at, flow_at, pump_at
 from stepdown.patients.pump import PumpProfile
 from stepdown.problem.persistence import NEAR
-from stepdown.signals import CURRENT, DBP, FLOW, KNOWN, MAP, PULSATILITY, SBP, SPEED
+from stepdown.signals import CURRENT, DBP, FLOW, KNOWN, LVP, MAP, PULSATILITY, SBP, SPEED
 from stepdown.twin.coordinates import (
     INSIDE,
     LEAST_PULSE,
     NEAREST,
     OFF_SPEED,
     SHARE_EDGE,
-    SOFT,
     Coordinates,
     Range,
     usual_range,
@@ -49,11 +49,8 @@ def to_free(graph: Graph, scale: Coordinates, given: Columns, index: str, pump: 
         table = graph.add("Gather", numbers(pump.speed), index, axis=0)
         off = graph.add("Sub", graph.add("Div", given[SPEED], table), 1.0)
         free[SPEED] = _straighten(graph, off, _edges(OFF_SPEED))
-    if CURRENT in scale.present and FLOW in scale.present:
-        flow = _bend(graph, free[FLOW], _usual("flow"))
-        straight = _straighten(graph, given[CURRENT], _usual("current"))
-        off = graph.add("Sub", straight, _mapped(graph, pump, index, flow))
-        free[CURRENT] = _straighten(graph, off, _scatter(scale))
+    for column, off in _away(graph, scale, given, index, pump).items():
+        free[column] = _straighten(graph, off, _scatter(scale, column))
     parts = [graph.add("Unsqueeze", free[i], np.array([2])) for i in scale.present]
     plain = graph.add("Concat", *parts, axis=2)
     return graph.add("Div", graph.add("Sub", plain, numbers(scale.mean)), numbers(scale.sd))
@@ -72,9 +69,14 @@ def to_samples(graph: Graph, scale: Coordinates, free: str, index: str, pump: Pu
         table = graph.add("Gather", numbers(pump.speed), index, axis=0)
         share = graph.add("Add", _bend(graph, given[SPEED], _edges(OFF_SPEED)), 1.0)
         made[SPEED] = graph.add("Mul", table, share)
+    at = pump_at(graph, pump, index)
+    if scale.headed:
+        off = _bend(graph, given[FLOW], _scatter(scale, FLOW))
+        expected = flow_at(graph, pump, at, graph.add("Sub", made[MAP], made[LVP]))
+        made[FLOW] = _bend(graph, graph.add("Add", expected, off), _usual("flow"))
     if CURRENT in scale.present and FLOW in scale.present:
-        off = _bend(graph, given[CURRENT], _scatter(scale))
-        current = graph.add("Add", _mapped(graph, pump, index, made[FLOW]), off)
+        off = _bend(graph, given[CURRENT], _scatter(scale, CURRENT))
+        current = graph.add("Add", current_at(graph, at, made[FLOW]), off)
         made[CURRENT] = _bend(graph, current, _usual("current"))
     unknown = graph.add("Where", graph.add("IsNaN", made[MAP]), np.nan, np.nan)
     every = [made.get(i, unknown) for i in range(len(scale.columns))]
@@ -90,17 +92,30 @@ def _edges(within: Range) -> Edges:
     return low, high, soft
 
 
-def _scatter(scale: Coordinates) -> Edges:
-    low, high = (float(x) for x in numbers(scale.scatter))
-    return low, high, (high - low) / (4 * SOFT)
+def _scatter(scale: Coordinates, column: int) -> Edges:
+    return _edges(scale.off_map(column))
 
 
-def _mapped(graph: Graph, pump: PumpProfile, index: str, flow: str) -> str:
-    """The current that the pump's map gives for a flow."""
-    relative = numbers(pump.speed) / numbers(pump.reference_speed)
-    idle = graph.add("Gather", numbers(pump.idle_current), index, axis=0)
-    slope = graph.add("Gather", numbers(pump.current_per_flow) * relative, index, axis=0)
-    return graph.add("Add", idle, graph.add("Mul", slope, flow))
+def _away(
+    graph: Graph, scale: Coordinates, given: Columns, index: str, pump: PumpProfile
+) -> Columns:
+    """How far recorded flow and current lie off the pump's map."""
+    at, found = pump_at(graph, pump, index), {}
+    if scale.headed:
+        pressure = scale.mean_pressure if scale.paired else usual_range("map")
+        mean = _obeying(graph, given[MAP], _edges(pressure))
+        head = graph.add("Sub", mean, _obeying(graph, given[LVP], _usual("lvp")))
+        flow = _straighten(graph, given[FLOW], _usual("flow"))
+        found[FLOW] = graph.add("Sub", flow, flow_at(graph, pump, at, head))
+    if CURRENT in scale.present and FLOW in scale.present:
+        flow = _obeying(graph, given[FLOW], _usual("flow"))
+        current = _straighten(graph, given[CURRENT], _usual("current"))
+        found[CURRENT] = graph.add("Sub", current, current_at(graph, at, flow))
+    return found
+
+
+def _obeying(graph: Graph, value: str, within: Edges) -> str:
+    return _bend(graph, _straighten(graph, value, within), within)
 
 
 # ── between two edges ────────────────────────────────────────────────────────────────────────────

@@ -46,6 +46,7 @@ from stepdown.export.onnx_graph import (
     perceptron,
     signal_scores,
 )
+from stepdown.export.onnx_pump import current_at, flow_at, head_at, pump_at
 from stepdown.guardian.density import Conditional, Pairs
 from stepdown.guardian.fit import PATIENT_DATA
 from stepdown.guardian.flow import LOG_SCALE, FlowDensity
@@ -53,7 +54,7 @@ from stepdown.guardian.guardians import load_guardian
 from stepdown.guardian.kde import Kde
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
-from stepdown.patients.pump import BACKFLOW, PumpProfile
+from stepdown.patients.pump import PumpProfile
 from stepdown.policies.constraint import NEVER, REACH, Constrained
 from stepdown.policies.networks import FARTHEST as FARTHEST_INPUT
 from stepdown.policies.networks import LearnedPolicy
@@ -218,6 +219,7 @@ def twin_graph(twin: Twin, about: dict[str, str]) -> bytes:
     decoded = decoders[type(network)](graph, twin, seen)
     chosen, pump = _column(graph, level_index(graph, "choice")), twin.carry.profile
     for change, name in ((decoded.center, "center"), (decoded.draw, "draw")):
+        change = graph.add("Mul", change, numbers(twin.coordinates.unit))
         free = change if base is None else graph.add("Add", base, change)
         graph.call(to_samples(graph, twin.coordinates, free, chosen, pump), name)
     hour_shape = (BATCH, twin.steps, len(twin.scaler.mean))
@@ -329,7 +331,10 @@ def _calibrated(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
         for x in (network.first, network.count)
     )
     error = graph.add("Gather", numbers(network.errors), _pick(graph, first, count), axis=0)
-    error = graph.add("Mul", error, numbers(network.width))
+    lasting, passing = numbers(network.width)
+    middle = graph.add("ReduceMean", error, axes=[1], keepdims=1)
+    rest = graph.add("Mul", graph.add("Sub", error, middle), passing)
+    error = graph.add("Add", graph.add("Mul", middle, lasting), rest)
     draw = graph.add("Add", center, graph.add("Mul", spread, error))
     return Decoded(center, draw, ONE_HOUR)
 
@@ -479,12 +484,12 @@ def _carry_forward(
     latest = _last(graph, "signals")
     columns = split_columns(graph, latest, tuple({*present, SPEED, FLOW, CURRENT}))
     after = _column(graph, level_index(graph, "choice"))
-    old, new = (_pump_at(graph, pump, level) for level in (before, after))
+    old, new = (pump_at(graph, pump, level) for level in (before, after))
     flow = columns[FLOW]
-    moved = _flow_at(graph, pump, new, _head_at(graph, pump, old, flow))
+    moved = flow_at(graph, pump, new, head_at(graph, pump, old, flow))
     kept = graph.add("Equal", before, after)
     columns[FLOW] = graph.add("Where", kept, flow, moved)
-    power = graph.add("Sub", _current_at(graph, new, columns[FLOW]), _current_at(graph, old, flow))
+    power = graph.add("Sub", current_at(graph, new, columns[FLOW]), current_at(graph, old, flow))
     current = graph.add("Add", columns[CURRENT], power)
     unknown = graph.add("IsNaN", current)  # a current without a flow stays
     columns[CURRENT] = graph.add("Where", unknown, columns[CURRENT], current)
@@ -494,43 +499,6 @@ def _carry_forward(
 
 def _column(graph: Graph, value: str) -> str:
     return graph.add("Unsqueeze", value, np.array([1]))
-
-
-def _pump_at(graph: Graph, pump: PumpProfile, index: str) -> dict[str, str]:
-    """What the tables of a pump say about a level, each (batch, 1)."""
-    relative = numbers(pump.speed) / numbers(pump.reference_speed)
-    tables = {
-        "speed": numbers(pump.speed),
-        "shutoff": numbers(pump.shutoff_head),
-        "idle": numbers(pump.idle_current),
-        "loss": numbers(pump.linear_loss) * relative,
-        "slope": numbers(pump.current_per_flow) * relative,
-    }
-    return {name: graph.add("Gather", table, index, axis=0) for name, table in tables.items()}
-
-
-def _head_at(graph: Graph, pump: PumpProfile, at: dict[str, str], flow: str) -> str:
-    straight = graph.add("Mul", at["loss"], flow)
-    square = graph.add("Mul", graph.add("Mul", flow, flow), float(pump.quadratic_loss))
-    forward = graph.add("Add", straight, square)
-    backward = graph.add("Div", straight, BACKFLOW)
-    loss = graph.add("Where", graph.add("Greater", flow, 0.0), forward, backward)
-    return graph.add("Sub", at["shutoff"], loss)
-
-
-def _flow_at(graph: Graph, pump: PumpProfile, at: dict[str, str], head: str) -> str:
-    """The positive root of the head-flow curve, or what flows back beyond shut-off."""
-    k2 = float(pump.quadratic_loss)
-    spare = graph.add("Sub", at["shutoff"], head)
-    under = graph.add("Mul", graph.add("Max", spare, 0.0), 4 * k2)
-    root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", at["loss"], at["loss"]), under))
-    forward = graph.add("Div", graph.add("Sub", root, at["loss"]), 2 * k2)
-    beyond = graph.add("Mul", graph.add("Min", spare, 0.0), BACKFLOW)
-    return graph.add("Add", forward, graph.add("Div", beyond, at["loss"]))
-
-
-def _current_at(graph: Graph, at: dict[str, str], flow: str) -> str:
-    return graph.add("Add", at["idle"], graph.add("Mul", at["slope"], flow))
 
 
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,8 @@ forecast joins what the members expect and how far they disagree. A draw adds on
 scaled errors that the ensemble made on a select patient, so that samples and signals err
 together, extremes are as frequent as they are, and bands cover what they claim. Errors are drawn
 among hours in which the level moved the same way; where it stays, among hours as calm or restless
-as the last one was.
+as the last one was. What an hour of errors moves as a whole lasts into the hours that follow, what
+its samples scatter about that passes: each has a width of its own (horizon.py).
 """
 
 from collections.abc import Callable
@@ -133,7 +134,7 @@ class Calibrated(eqx.Module):
 
     line: Float[Array, "features outputs"]  # what is linear in the features
     members: Member  # what is not; leaves lead with the members
-    width: Float[Array, " signals"]  # of the errors, for bands that hold for hours (horizon.py)
+    width: Float[Array, "2 signals"]  # of what lasts and of what passes of an error (horizon.py)
     calm: Float[Array, ""]  # restlessness up to which an hour is calm
     errors: Float[Array, "rows steps signals"]  # scaled by the spread; sorted by group
     first: Int[Array, " 4"]  # row at which the errors of each group begin
@@ -150,7 +151,12 @@ class Calibrated(eqx.Module):
             return center
         group = alike(latent, levels, self.members.walk[0], self.calm)
         row = self.first[group] + jr.randint(key, (), 0, self.count[group])
-        return center + spread * self.width[None] * self.errors[row]
+        return center + spread * self.widen(self.errors[row])
+
+    def widen(self, error: Hour) -> Hour:
+        """An hour of errors: its mean as wide as what lasts, the rest as wide as what passes."""
+        lasting = jnp.mean(error, axis=0, keepdims=True)
+        return self.width[:1] * lasting + self.width[1:] * (error - lasting)
 
     def loss(
         self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
@@ -272,7 +278,7 @@ def make_calibrated(
     inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps), jnp.ones(signals)))
     line = jnp.zeros((inputs, steps * signals))
     errors = jnp.zeros((config.errors, steps, signals))
-    return Calibrated(line, members, jnp.ones(signals), jnp.zeros(()), errors, none, none)
+    return Calibrated(line, members, jnp.ones((2, signals)), jnp.zeros(()), errors, none, none)
 
 
 @eqx.filter_jit
@@ -298,7 +304,7 @@ def calibrate(line, members: Member, rows, number: int, *, key: PRNGKeyArray) ->
     return Calibrated(
         line=line,
         members=members,
-        width=jnp.ones(errors.shape[-1]),
+        width=jnp.ones((2, errors.shape[-1])),
         calm=calm,
         errors=errors[jnp.argsort(group, stable=True)],
         first=jnp.where(small, 0, jnp.cumsum(size) - size),

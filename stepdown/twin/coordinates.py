@@ -1,8 +1,9 @@
 """Free coordinates of a sample: whatever they are, the sample obeys what is known to hold.
 
 Diastolic pressure is at most mean pressure, which is at most systolic pressure; pulsatility is
-systolic less diastolic pressure; the pump turns at the speed of its level, and its current follows
-from flow and level but for a scatter as recorded; nothing leaves its hard range. A forecast that
+systolic less diastolic pressure; the pump turns at the speed of its level, its flow follows from
+the head against it and its current from the flow, but for a scatter as recorded; nothing leaves its
+hard range. A forecast that
 knows the twelve signals by themselves breaks these rules now and then, and mending it afterwards
 would bend its distribution. So twins forecast coordinates that are free of any rule, and signals
 are made of them:
@@ -10,8 +11,7 @@ are made of them:
     mean pressure, pulsatility                 each within its range
     share of the pulse below the mean          within 0 to 1: diastolic and systolic pressure
     speed                                      off the level's, within two percent of it
-    flow                                       within its range
-    current                                    off the pump's map, within the recorded scatter
+    flow, current                              off the pump's map, within the recorded scatter
     all others                                 each within its range
 
 `bend` takes a free number into a range. It is nearly the identity but for the last steps before an
@@ -21,6 +21,10 @@ that is not given), the edge is sharp: all that lies beyond it means the edge.
 There is one coordinate for each signal in use, in the order of the columns; that of a signal which
 the others determine is 0. Recorded samples that break a rule get the coordinates of a near sample
 that obeys.
+
+A network gives coordinates in a unit of their own: that which moves the signals, all taken
+together, by one standard deviation. So an error weighs as it does in the signals: one of mean
+pressure counts for three pressures, one of a current off the map for next to nothing.
 """
 
 from typing import NamedTuple
@@ -32,13 +36,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepdown.handover import Transitions
-from stepdown.patients.pump import SPEED_TOLERANCE, PumpProfile, motor_current
+from stepdown.patients.pump import SPEED_TOLERANCE, PumpProfile, motor_current, pump_flow
 from stepdown.signals import (
     CURRENT,
     DBP,
     FLOW,
     KNOWN,
     LOWEST,
+    LVP,
     MAP,
     PULSATILITY,
     SBP,
@@ -48,7 +53,9 @@ from stepdown.signals import (
 SOFT = 6.0  # softnesses from a hard limit to the first usual value
 SHARE_EDGE = 0.02  # of the share of the pulse below the mean
 NEAREST = 1e-3  # softnesses from an edge at which a recorded value counts at most
-WIDER = 0.1  # of the recorded range of the scatter, allowed on either side
+LEAST_SCATTER = 1e-3  # mA, L/min: a scatter has some width
+LEAST_EFFECT = 1e-2  # of a coordinate on the signals, in sd: none is left without a scale
+WEIGHED = 1024  # hours over which the effect of a coordinate is a mean
 LEAST_PULSE = 1e-3  # mmHg, to divide by
 INSIDE = 1 - 1e-6  # a share that rounding cannot carry beyond its edge
 
@@ -98,11 +105,12 @@ OFF_SPEED = Range(-SPEED_TOLERANCE, SPEED_TOLERANCE, SPEED_TOLERANCE / SOFT)
 
 
 class Coordinates(eqx.Module):
-    """The scale of the free coordinates over the train patients' samples."""
+    """The scale of the free coordinates over the train patients' samples, and of forecasts."""
 
     mean: Float[Array, " used"]
     sd: Float[Array, " used"]
-    scatter: Float[Array, " 2"]  # mA, least and most that a current lies off the pump's map
+    unit: Float[Array, " used"]  # of a network's answers, in sd
+    scatter: Float[Array, "2 2"]  # least and most off the pump's map: flow, L/min; current, mA
     present: tuple[int, ...] = eqx.field(static=True)  # columns of the signals in use
     columns: tuple[str, ...] = eqx.field(static=True)  # of signals.KNOWN
 
@@ -117,7 +125,8 @@ class Coordinates(eqx.Module):
         made = {
             column: bend(given[column], usual_range(self.columns[column])) for column in self.alone
         }
-        made |= self._pressures(given) | self._pump(given, made, levels, pump)
+        made |= self._pressures(given)
+        made |= self._pump(given, made, levels, pump)
         empty = jnp.full(len(free), jnp.nan)
         return jnp.stack([made.get(i, empty) for i in range(len(self.columns))], axis=1)
 
@@ -128,7 +137,8 @@ class Coordinates(eqx.Module):
             column: straighten(given[column], usual_range(self.columns[column]))
             for column in self.alone
         }
-        free |= self._free_pressures(given) | self._free_pump(given, free, levels, pump)
+        free |= self._free_pressures(given)
+        free |= self._free_pump(given, levels, pump)
         return jnp.stack([free[column] for column in self.present], axis=1)
 
     @property
@@ -142,7 +152,13 @@ class Coordinates(eqx.Module):
         tied = {SBP, DBP, SPEED}
         tied |= {MAP, PULSATILITY} if self.paired else set()
         tied |= {CURRENT} if FLOW in self.present else set()
+        tied |= {FLOW} if self.headed else set()
         return tuple(column for column in self.present if column not in tied)
+
+    @property
+    def headed(self) -> bool:
+        """The head against which the pump works is known, and so is its flow."""
+        return {FLOW, MAP, LVP} <= set(self.present)
 
     @property
     def mean_pressure(self) -> Range:
@@ -174,31 +190,51 @@ class Coordinates(eqx.Module):
         nothing = {column: jnp.zeros_like(share) for column in self.paired}
         return nothing | {MAP: mean, PULSATILITY: pulse, self.paired[0]: share}
 
-    # ── the pump: speed off its level, current off its map ───────────────────────────────────────
+    # ── the pump: speed off its level, flow and current off its map ──────────────────────────────
 
     def _pump(self, given, made, levels: Levels, pump: PumpProfile) -> dict[int, Array]:
         found = {}
         if SPEED in given:
             found[SPEED] = pump.speed[levels - LOWEST] * (1 + bend(given[SPEED], OFF_SPEED))
+        if self.headed:
+            off = bend(given[FLOW], self.off_map(FLOW))
+            expected = mapped_flow(pump, levels, made[MAP] - made[LVP])
+            found[FLOW] = bend(expected + off, usual_range("flow"))
         if CURRENT in given and FLOW in given:
-            off = bend(given[CURRENT], self._off_map)
-            found[CURRENT] = bend(_mapped(pump, levels, made[FLOW]) + off, usual_range("current"))
+            off = bend(given[CURRENT], self.off_map(CURRENT))
+            expected = mapped_current(pump, levels, (made | found)[FLOW])
+            found[CURRENT] = bend(expected + off, usual_range("current"))
         return found
 
-    def _free_pump(self, given, free, levels: Levels, pump: PumpProfile) -> dict[int, Array]:
+    def _free_pump(self, given, levels: Levels, pump: PumpProfile) -> dict[int, Array]:
         found = {}
         if SPEED in given:
             found[SPEED] = straighten(given[SPEED] / pump.speed[levels - LOWEST] - 1, OFF_SPEED)
-        if CURRENT in given and FLOW in given:
-            flow = bend(free[FLOW], usual_range("flow"))
-            off = off_map(given[CURRENT], flow, levels, pump)
-            found[CURRENT] = straighten(off, self._off_map)
+        for column, off in self.away(given, levels, pump).items():
+            found[column] = straighten(off, self.off_map(column))
         return found
 
-    @property
-    def _off_map(self) -> Range:
-        low, high = self.scatter
+    def away(self, given, levels: Levels, pump: PumpProfile) -> dict[int, Array]:
+        """How far recorded flow and current lie off the pump's map, as far as both are known."""
+        found = {}
+        if self.headed:
+            pressure = self.mean_pressure if self.paired else usual_range("map")
+            head = _obeying(given[MAP], pressure) - _obeying(given[LVP], usual_range("lvp"))
+            flow = straighten(given[FLOW], usual_range("flow"))
+            found[FLOW] = flow - mapped_flow(pump, levels, head)
+        if CURRENT in given and FLOW in given:
+            flow = _obeying(given[FLOW], usual_range("flow"))
+            current = straighten(given[CURRENT], usual_range("current"))
+            found[CURRENT] = current - mapped_current(pump, levels, flow)
+        return found
+
+    def off_map(self, column: int) -> Range:
+        """From where to where a flow or a current may lie off the pump's map."""
+        low, high = self.scatter[TIED.index(column)]
         return Range(low, high, (high - low) / (4 * SOFT))
+
+
+TIED = (FLOW, CURRENT)  # to the pump's map
 
 
 def _share_range(mean: Array, pulse: Array) -> Range:
@@ -209,41 +245,66 @@ def _share_range(mean: Array, pulse: Array) -> Range:
     return Range(low, high, SHARE_EDGE)
 
 
-def _mapped(pump: PumpProfile, levels: Levels, flow: Float[Array, " steps"]):
+def _obeying(value: Float[Array, " steps"], within: Range) -> Float[Array, " steps"]:
+    """The value that a recorded one becomes on its way through the coordinates."""
+    return bend(straighten(value, within), within)
+
+
+def mapped_flow(pump: PumpProfile, levels: Levels, head: Float[Array, " steps"]):
+    """What the pump's map says about flow against a head, L/min."""
+    return jax.vmap(lambda level, head: pump_flow(pump, level, head))(levels, head)
+
+
+def mapped_current(pump: PumpProfile, levels: Levels, flow: Float[Array, " steps"]):
+    """What the pump's map says about current at a flow, mA."""
     return jax.vmap(lambda level, flow: motor_current(pump, level, flow))(levels, flow)
-
-
-def off_map(
-    current: Float[Array, " steps"],
-    flow: Float[Array, " steps"],
-    levels: Levels,
-    pump: PumpProfile,
-) -> Float[Array, " steps"]:
-    """How far a current lies off the pump's map, mA, before it meets the edges of its range."""
-    return straighten(current, usual_range("current")) - _mapped(pump, levels, flow)
 
 
 def fit_coordinates(hours: Transitions, present: tuple[int, ...], pump: PumpProfile) -> Coordinates:
     """The scale over the hours that followed the decisions, whose levels are known by sample."""
-    blank = blank_coordinates(present, hours.columns)
-    if CURRENT in present and FLOW in present:
-        away = np.asarray(_all_off_map(hours, pump))
-        margin = WIDER * max(float(np.ptp(away)), 1.0)
-        scatter = jnp.asarray([away.min() - margin, away.max() + margin], jnp.float32)
-        blank = eqx.tree_at(lambda x: x.scatter, blank, scatter)
-    plain = np.asarray(_all_plain(blank, hours, pump), np.float64).reshape(-1, len(present))
+    scale = blank_coordinates(present, hours.columns)
+    scatter = np.array(scale.scatter)
+    for column, away in _all_away(scale, hours, pump).items():
+        low, high = float(away.min()), float(away.max())
+        room = max(LEAST_SCATTER - (high - low), 0.0) / 2
+        scatter[TIED.index(column)] = low - room, high + room
+    scale = eqx.tree_at(lambda x: x.scatter, scale, jnp.asarray(scatter))
+    plain = np.asarray(_all_plain(scale, hours, pump), np.float64).reshape(-1, len(present))
     mean, spread = plain.mean(0), plain.std(0)
     sd = np.where(spread > 1e-6 * (1 + np.abs(mean)), spread, 1.0)  # a constant carries no scale
     mean, sd = (jnp.asarray(x, jnp.float32) for x in (mean, sd))
-    return Coordinates(mean, sd, blank.scatter, present, hours.columns)
+    scale = Coordinates(mean, sd, scale.unit, scale.scatter, present, hours.columns)
+    return eqx.tree_at(lambda x: x.unit, scale, fit_unit(scale, hours, pump))
+
+
+def fit_unit(scale: Coordinates, hours: Transitions, pump: PumpProfile) -> Float[Array, " used"]:
+    """One over the root of the summed squares of what a coordinate moves, in sd of the signals."""
+    chosen = np.unique(np.linspace(0, len(hours.level) - 1, WEIGHED).astype(int))
+    used = np.array(scale.present)
+    spread = np.asarray(hours.next_state, np.float64)[..., used].std((0, 1))
+    spread = jnp.asarray(np.where(spread > 0, spread, 1.0), jnp.float32)
+    moves = _effects(scale, hours.next_state[chosen], hours.levels[chosen], pump)
+    effect = jnp.sqrt(jnp.sum(jnp.mean((moves / spread[None, :, None]) ** 2, axis=0), axis=0))
+    return jnp.where(effect > 0, 1 / jnp.maximum(effect, LEAST_EFFECT), 1.0)
 
 
 @eqx.filter_jit
-def _all_off_map(hours: Transitions, pump: PumpProfile):
+def _effects(scale: Coordinates, hours, levels, pump: PumpProfile) -> Float[Array, "n used used"]:
+    """By how much each signal of an hour's last sample moves with each coordinate."""
+    used = np.array(scale.present)
+
     def one(hour, levels):
-        flow = straighten(hour[:, FLOW], usual_range("flow"))
-        flow = bend(flow, usual_range("flow"))
-        return off_map(hour[:, CURRENT], flow, levels, pump)
+        now = scale.to_free(hour[-1:], levels[-1:], pump)[0]
+        sample = lambda free: scale.to_samples(free[None], levels[-1:], pump)[0, used]  # noqa: E731
+        return jax.jacfwd(sample)(now)
+
+    return jax.vmap(one)(hours, levels)
+
+
+@eqx.filter_jit
+def _all_away(scale: Coordinates, hours: Transitions, pump: PumpProfile):
+    def one(hour, levels):
+        return scale.away({column: hour[:, column] for column in scale.present}, levels, pump)
 
     return jax.vmap(one)(hours.next_state, hours.levels)
 
@@ -257,5 +318,7 @@ def _all_plain(coordinates: Coordinates, hours: Transitions, pump: PumpProfile):
 def blank_coordinates(present: tuple[int, ...], columns: tuple[str, ...]) -> Coordinates:
     """A scale of the right shape and any content, for what is about to be read."""
     count = len(present)
-    scatter = jnp.asarray([-1.0, 1.0])
-    return Coordinates(jnp.zeros(count), jnp.ones(count), scatter, present, columns)
+    scatter = jnp.broadcast_to(jnp.asarray([-1.0, 1.0]), (len(TIED), 2))
+    return Coordinates(
+        jnp.zeros(count), jnp.ones(count), jnp.ones(count), scatter, present, columns
+    )

@@ -30,7 +30,7 @@ from stepdown.twin.coordinates import Coordinates, blank_coordinates, fit_coordi
 from stepdown.twin.transformer import Fitted, Network, fitted_loss
 
 KIND = "twin"
-GIVES = "free coordinates under a level for each sample"  # older twins gave z-scores under one
+GIVES = "free coordinates of a pump on its map"  # older twins gave others, or z-scores
 Base = Literal["direct", "last", "carried"]
 State = Float[Array, "steps columns"]
 Watch = Callable[[float], None]
@@ -108,18 +108,22 @@ class Twin(eqx.Module):
     def read(self, state: State) -> Float[Array, "steps used"]:
         """What a network sees of an hour: free coordinates, and the level of each sample."""
         before = self.carry.levels_in_force(state)
-        free = self.coordinates.to_free(state, before, self.carry.profile)
+        free = self.free(state, before)
         return jnp.concatenate([free, level_score(before)[:, None]], axis=1)
+
+    def free(self, hour: State, levels: Int[Array, " steps"]) -> Float[Array, "steps signals"]:
+        """Free coordinates of an hour, each sample under its level."""
+        return self.coordinates.to_free(hour, levels, self.carry.profile)
 
     def base_free(self, state: State, level: Levels) -> Float[Array, "steps signals"]:
         """What the network's output is added to, as free coordinates."""
-        levels, pump = self.each(level), self.carry.profile
+        levels = self.each(level)
         if self.base == "direct":
             return jnp.zeros((self.steps, len(self.scaler.present)))
         last = jnp.broadcast_to(self.read(state)[-1:, :-1], (self.steps, len(self.scaler.present)))
         if self.base == "last":
             return last
-        carried = self.coordinates.to_free(self.carry(state, levels), levels, pump)
+        carried = self.free(self.carry(state, levels), levels)
         return jnp.where(jnp.isnan(carried), last, carried)  # a current without a flow
 
     def each(self, level: Levels) -> Int[Array, " steps"]:
@@ -129,7 +133,8 @@ class Twin(eqx.Module):
     def _hour(self, latent, state: State, level: Levels, key) -> State:
         levels = self.each(level)
         free = self.base_free(state, levels)
-        free = free + self.network.decode(latent, level_score(levels), key=key)
+        added = self.network.decode(latent, level_score(levels), key=key)
+        free = free + self.coordinates.unit[None] * added
         signals = self.coordinates.to_samples(free, levels, self.carry.profile)
         column = jnp.broadcast_to(hour_level(levels), (self.steps, 1))
         return jnp.concatenate([signals, column], axis=1)
@@ -145,8 +150,8 @@ def fit_twin(
 ) -> tuple[Twin, Info]:
     """Fit to train patients, keep the epoch that select patients prefer.
 
-    `info` holds the losses of each epoch and the mean squared error on select patients, in
-    standard deviations of the free coordinates.
+    `info` holds the losses of each epoch and the mean squared error on select patients, in units
+    of the free coordinates.
 
     >>> twin, info = sd.fit_twin(train, select, small, key=jr.key(0))
     >>> level = train.level[0]
@@ -212,9 +217,8 @@ def twin_rows(twin: Twin, hours: Transitions) -> Rows:
     """All a network is fitted to: the hour it reads, the coming levels, what is to be added."""
 
     def one(state, levels, later):
-        target = twin.coordinates.to_free(later, levels, twin.carry.profile)
-        target = target - twin.base_free(state, levels)
-        return twin.read(state), level_score(levels), target
+        target = twin.free(later, levels) - twin.base_free(state, levels)
+        return twin.read(state), level_score(levels), target / twin.coordinates.unit[None]
 
     return jax.vmap(one)(hours.state, hours.levels, hours.next_state)
 
@@ -226,7 +230,7 @@ def level_score(level: Int[Array, "*n"]) -> Float[Array, "*n"]:
 
 @eqx.filter_jit
 def _select_error(network: Network, rows: Rows) -> Float[Array, ""]:
-    """Mean squared error of the center, in standard deviations of the coordinates."""
+    """Mean squared error of the center, in units of the coordinates."""
 
     def one(row):
         scores, levels, target = row

@@ -1,9 +1,11 @@
 """The study of identities counts what it says it counts."""
 
+import json
+
 import jax.random as jr
 import numpy as np
 
-from benchmarks.studies.twin_identities import judge, scatter, violations
+from benchmarks.studies.twin_identities import judge, over_patients, scatter, table, violations
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import split_patients
@@ -40,7 +42,7 @@ def test_the_scatter_is_that_about_the_map():
     assert abs(found["p50"] - 3.0 - 5.0 * np.median(scores[:, CURRENT])) < 0.05
 
 
-def test_a_small_cohort_is_judged_as_a_whole():
+def test_a_small_cohort_is_judged_as_a_whole(tmp_path):
     config = CohortConfig(patients=24, hours=20.0)
     cohort, _ = simulate_cohort(config, key=jr.key(3))
     train, select, test = map(make_transitions, split_patients(cohort, key=jr.key(0)))
@@ -50,7 +52,21 @@ def test_a_small_cohort_is_judged_as_a_whole():
     broken = {name: count for name, count in found["violations"].items() if name != "samples"}
     assert set(broken.values()) == {0}
     assert found["violations"]["samples"] == 5000
-    assert len(found["coverage90"]["calm"]) == 6
-    least, most = (float(x) for x in twin.coordinates.scatter)
-    drawn = found["scatter"]["drawn"]["current_mA"]
-    assert least - 1 < drawn["p0.5"] < drawn["p99.5"] < most + 1
+    assert len(found["coverage90"]["calm"]["mean"]) == 6
+    for name, edges in zip(("flow_L_min", "current_mA"), twin.coordinates.scatter, strict=True):
+        drawn, (least, most) = found["scatter"][name], (float(x) for x in edges)
+        assert least < drawn["p0.5"] < drawn["p99.5"] < most
+    config = {"models": ["persistence"], "patients": 24, "version": 2, "seed": 3, "small": True}
+    whole = {"about": {"config": config | {"samples": 5000}}, "persistence": found}
+    (tmp_path / "x.json").write_text(json.dumps(whole | {"recorded": found["scatter"]}))
+    told = table([("now", str(tmp_path / "x.json"))])
+    assert "24 patients of version 2, seed 3, small networks, 5,000 samples" in told
+    assert "| now: `persistence` |" in told
+    assert "| 0 / 0 / 0 |" in told
+
+
+def test_intervals_are_over_patients_not_over_starts():
+    """Two patients, always and never covered: the mean is a half, and anything may be."""
+    rows, patient = np.repeat([[1.0] * 6, [0.0] * 6], 50, axis=0), np.repeat([3, 8], 50)
+    found = over_patients(rows, patient)
+    assert found == {"mean": [0.5] * 6, "low": [0.0] * 6, "high": [1.0] * 6}

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -58,7 +59,8 @@ def ensemble(errors, first, count, members=2) -> Calibrated:
     made = [Member(one, one, STEPS, SMALL, key=k) for k in jr.split(jr.key(1), members)]
     line = 0.1 * jr.normal(jr.key(8), (FEATURES, STEPS * SIGNALS))
     calm = jnp.asarray(0.5)
-    return Calibrated(line, stack(made), one, calm, errors, jnp.asarray(first), jnp.asarray(count))
+    groups = jnp.asarray(first), jnp.asarray(count)
+    return Calibrated(line, stack(made), jnp.ones((2, SIGNALS)), calm, errors, *groups)
 
 
 def test_errors_come_from_hours_that_moved_alike():
@@ -89,6 +91,16 @@ def test_a_draw_is_one_whole_hour_of_errors():
     distance = jnp.abs(errors - drawn[None]).max((1, 2))
     assert distance.min() < 1e-4
     assert jnp.sort(distance)[1] > 0.1
+
+
+def test_what_lasts_and_what_passes_have_widths_of_their_own():
+    """Errors of 1 to 6 have a mean of 3.5: drawn half as wide, with twice the scatter about it."""
+    network = ensemble(jnp.zeros((1, STEPS, SIGNALS)), [0] * 4, [1] * 4)
+    width = jnp.stack([jnp.full(SIGNALS, 0.5), jnp.full(SIGNALS, 2.0)])
+    network = eqx.tree_at(lambda x: x.width, network, width)
+    error = jnp.broadcast_to(jnp.arange(1.0, 7.0)[:, None], (STEPS, SIGNALS))
+    by_hand = np.array([-3.25, -1.25, 0.75, 2.75, 4.75, 6.75])
+    assert np.allclose(network.widen(error), by_hand[:, None])
 
 
 def textbook_features(scores, levels) -> np.ndarray:

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from jaxtyping import Array
 
-from stepdown.patients.pump import load_profile
+from stepdown.patients.pump import load_profile, motor_current, pump_flow, pump_head
 from stepdown.signals import (
     CURRENT,
     DBP,
     FLOW,
     KNOWN,
     LEVEL,
+    LVP,
     MAP,
     NAMES,
     PULSATILITY,
@@ -134,23 +136,25 @@ def test_samples_that_obey_come_back_as_they_were():
 def test_coordinates_by_hand():
     """MAP 80, SBP 110 and DBP 60: the pulse is 50, two fifths of it below the mean.
 
-    At P6 and 3 L/min the map says 121 + 194.6 · 39/46 · 3 = 615.96 mA, and 39,000 rpm.
+    At P6 and 3 L/min the map says 121 + 194.6 · 39/46 · 3 = 615.96 mA, and 39,000 rpm; it gives
+    3 L/min against a head that a flow of 0.2 L/min more would not meet.
     """
     hour = np.array(SELECT.state[0, :, :LEVEL])
     hour[:, [MAP, SBP, DBP, PULSATILITY]] = [80.0, 110.0, 60.0, 50.0]
     hour[:, [SPEED, FLOW, CURRENT]] = [39_039.0, 3.0, 618.96]
+    hour[:, LVP] = 80.0 - float(pump_head(PUMP, jnp.asarray(6), jnp.asarray(3.2)))
     levels = jnp.full(STEPS, 6)
     plain = np.asarray(SCALE.plain(jnp.asarray(hour), levels, PUMP))
     assert np.allclose(plain[:, [MAP, PULSATILITY]], [80.0, 50.0], atol=1e-3)
     assert np.allclose(plain[:, SBP], 0.4, atol=1e-5)
     assert np.all(plain[:, DBP] == 0)
-    assert np.allclose(plain[:, FLOW], 3.0, atol=1e-4)
+    assert np.allclose(plain[:, FLOW], -0.2, atol=1e-2)
     assert np.allclose(plain[:, CURRENT], 3.0, atol=0.02)
     assert np.allclose(plain[:, SPEED], 0.001, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "gone", [(SBP,), (DBP,), (SBP, DBP), (FLOW,), (CURRENT,), (SPEED,), (TAU,)]
+    "gone", [(SBP,), (DBP,), (SBP, DBP), (FLOW,), (LVP,), (CURRENT,), (SPEED,), (TAU,)]
 )
 def test_what_is_not_recorded_is_left_out_and_the_rest_still_obeys(gone):
     present = tuple(i for i in ALL if i not in gone)
@@ -207,9 +211,42 @@ def test_a_drug_that_is_not_given_stays_at_exactly_nothing():
     assert np.allclose(made(scale, free.at[:, -1].add(0.3), jnp.full(STEPS, 5))[:, -1], 0.3)
 
 
+def off_map(hours: Array, levels: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Flow off the map at its head, current off the map at its flow."""
+    flow = jax.vmap(lambda *x: pump_flow(PUMP, *x))(levels, hours[:, MAP] - hours[:, LVP])
+    current = jax.vmap(lambda *x: motor_current(PUMP, *x))(levels, hours[:, FLOW])
+    return np.asarray(hours[:, FLOW] - flow), np.asarray(hours[:, CURRENT] - current)
+
+
 def test_the_scatter_about_the_pump_map_is_that_of_the_train_patients():
-    low, high = (float(x) for x in SCALE.scatter)
-    away = np.asarray(SCALE.plain(TRAIN.next_state[0], TRAIN.levels[0], PUMP))[:, CURRENT]
-    assert low < away.min()
-    assert away.max() < high
-    assert 20 < high - low < 120  # mA; sd 5, pushed by the levels, ten percent wider
+    """However far out coordinates are: no draw lies farther off the map than a recording does."""
+    samples, levels = TRAIN.next_state[..., :LEVEL].reshape(-1, SIGNALS), TRAIN.levels.ravel()
+    recorded = off_map(samples, levels)
+    free = undone(SCALE, samples, levels)
+    luck = 20 * np.random.default_rng(0).normal(size=(len(levels), 2))
+    free = free.at[:, np.array([FLOW, CURRENT])].add(jnp.asarray(luck, jnp.float32))
+    drawn = off_map(made(SCALE, free, levels), levels)
+    for ours, theirs, least in zip(
+        drawn, recorded, (0.01, 3.0), strict=True
+    ):  # the last steps before 0 mA
+        assert np.ptp(theirs) > 5 * least
+        assert theirs.min() - least < ours.min() < theirs.min() + least
+        assert theirs.max() - least < ours.max() < theirs.max() + least
+
+
+def test_errors_of_coordinates_weigh_as_those_of_signals():
+    """A step of one unit moves the signals, squared and summed, by one sd."""
+    samples, levels = TRAIN.next_state[..., :LEVEL], TRAIN.levels
+    spread = np.asarray(samples).std((0, 1))
+    free = jax.vmap(lambda hour, levels: undone(SCALE, hour, levels))(samples, levels)
+    for column in (MAP, FLOW, CURRENT, SBP, PULSATILITY, TAU):
+        step = 0.01 * SCALE.unit[column]
+        moved = [
+            jax.vmap(lambda x, levels: made(SCALE, x, levels))(free.at[..., column].add(x), levels)
+            for x in (step, -step)
+        ]
+        size = (np.asarray(moved[0]) - np.asarray(moved[1])) / 0.02 / spread
+        assert np.sqrt((size**2).mean((0, 1)).sum()) == pytest.approx(1.0, abs=0.1)
+    assert SCALE.unit[MAP] < 1 / np.sqrt(2.5)  # it moves three pressures
+    assert SCALE.unit[CURRENT] > 5  # most of a current is the level's
+    assert SCALE.unit[SPEED] == pytest.approx(100)  # nearly all of a speed is; no unit is larger

@@ -166,7 +166,7 @@ def test_draws_obey_every_identity_for_six_hours(twin):
     idle, speed = np.asarray(PUMP.idle_current)[at - 2], np.asarray(PUMP.speed)[at - 2]
     mapped = idle + 194.6 * speed / 46_000 * drawn[:, FLOW]
     usual = mapped > 200  # mA: the edge of the range, 0, is far
-    least, most = np.asarray(SCALE.scatter)
+    least, most = np.asarray(SCALE.scatter)[1]  # of the current
     assert np.all(drawn[usual, CURRENT] > mapped[usual] + least - 1)
     assert np.all(drawn[usual, CURRENT] < mapped[usual] + most + 1)
 
