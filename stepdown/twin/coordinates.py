@@ -52,6 +52,7 @@ from stepdown.signals import (
 
 SOFT = 6.0  # softnesses from a hard limit to the first usual value
 SHARE_EDGE = 0.02  # of the share of the pulse below the mean
+SCATTER_EDGE = 0.005  # of the recorded scatter: sharp, so that recorded samples do not feel it
 NEAREST = 1e-3  # softnesses from an edge at which a recorded value counts at most
 LEAST_SCATTER = 1e-3  # mA, L/min: a scatter has some width
 LEAST_EFFECT = 1e-2  # of a coordinate on the signals, in sd: none is left without a scale
@@ -231,7 +232,7 @@ class Coordinates(eqx.Module):
     def off_map(self, column: int) -> Range:
         """From where to where a flow or a current may lie off the pump's map."""
         low, high = self.scatter[TIED.index(column)]
-        return Range(low, high, (high - low) / (4 * SOFT))
+        return Range(low, high, (high - low) * SCATTER_EDGE)
 
 
 TIED = (FLOW, CURRENT)  # to the pump's map
