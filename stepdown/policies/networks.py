@@ -53,14 +53,17 @@ def make_network(
 
 
 class LearnedPolicy(eqx.Module):
-    """Log-probabilities of the eight levels; physical units in (handover.Policy)."""
+    """Log-probabilities of the eight levels; physical units in (handover.Policy).
+
+    Signals that the patient lacks are filled from the others (problem/filling.py).
+    """
 
     scaler: Scaler
     network: Network
 
     def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
         """Weigh the levels P2..P9."""
-        return jax.nn.log_softmax(self.network(features(self.scaler, state)))
+        return jax.nn.log_softmax(self.network(features(self.scaler, self.scaler.fill(state))))
 
 
 def features(scaler: Scaler, state: Float[Array, "steps columns"]) -> Float[Array, " inputs"]:
