@@ -20,12 +20,7 @@ from stepdown.twin.rollout import follow_plans
 
 
 class FilledTwin(eqx.Module):
-    """Forecasts with whatever signals there are; absent ones stay NaN.
-
-    >>> later = sd.FilledTwin(twin).center(without_tau, level)
-    >>> bool(jnp.isnan(later[:, -3]).all())  # tau
-    True
-    """
+    """Forecasts with whatever signals there are; absent ones stay NaN."""
 
     twin: Twin
 
