@@ -65,8 +65,10 @@ class Scaler(eqx.Module):
         gone = jnp.isnan(hour).any(0) & jnp.asarray(used & ~needed)
         scores = (hour - self.mean[None]) / self.sd[None]
         found = expect_scores(self.relations, scores, level, jnp.asarray(used) & ~gone)
-        found = keep_identities(found * self.sd[None] + self.mean[None], gone, self.columns)
-        return state.at[:, :LEVEL].set(jnp.where(jnp.isnan(hour) & gone[None], found, hour))
+        empty = jnp.isnan(hour) & gone[None]
+        found = jnp.where(empty, found * self.sd[None] + self.mean[None], hour)
+        found = keep_identities(found, gone, self.columns)
+        return state.at[:, :LEVEL].set(jnp.where(empty, found, hour))
 
     def absent(self, states: Float[Array, "*n steps columns"]) -> tuple[str, ...]:
         """Signals in use that these states lack; refused where they cannot be filled."""

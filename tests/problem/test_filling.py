@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +39,7 @@ from tests.twin.toys import SELECT, TRAIN
 
 SIGNALS, STEPS = 12, 6
 SCALER = fit_scaler(TRAIN)
-fill_one = jax.jit(SCALER.fill)
+fill_one = eqx.filter_jit(SCALER.fill)
 fill_many = jax.jit(jax.vmap(SCALER.fill))
 
 
