@@ -13,6 +13,7 @@ JAX, Equinox, Optax and NumPy alone.
 import argparse
 import functools
 import json
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -362,11 +363,11 @@ def fill_tables(found: dict[str, Any]) -> None:
     about = found["about"]
     size = about["config"]
     words = (
-        f"`{about['command']}`, one CPU core, jax {about['versions']['jax']}, "
+        f"`{about['command']}`, one shared CPU core, jax {about['versions']['jax']}, "
         f"{about['date'][:10]}, {about['seconds']:.0f} s; {size['patients']} patients of seed "
         f"{SEED} to fit on, {size['fresh']} of seed {FRESH} to judge by."
     )
-    fill(PAGE, tables_of(found) | {"missing about": words})
+    fill(PAGE, tables_of(found) | {"missing about": textwrap.fill(words, 120)})
 
 
 if __name__ == "__main__":
