@@ -40,7 +40,7 @@ def score(config: ScoreConfig) -> None:
 
 def never_measured(cohort: Cohort) -> list[str]:
     """Signals that no stay has; scores do without, because they rest on those that are required."""
-    empty = np.isnan(np.asarray(cohort.signals)).all((0, 1))
+    empty = np.asarray(np.isnan(np.asarray(cohort.signals)).all((0, 1)))
     return [name for i, name in enumerate(cohort.columns) if empty[i]]
 
 
