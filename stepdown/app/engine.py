@@ -27,8 +27,20 @@ from stepdown.app.limits import DEFAULT_GATES, JUDGED, GateConfig, Limits
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy, Transitions, require_role
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
-from stepdown.signals import FLOW, HORIZON, HR, LEVEL, LEVELS, LVEDP, MAP, NAMES, PULSATILITY
+from stepdown.signals import (
+    FLOW,
+    HORIZON,
+    HR,
+    LEVEL,
+    LEVELS,
+    LVEDP,
+    MAP,
+    NAMES,
+    PULSATILITY,
+    REQUIRED,
+)
 from stepdown.twin.calibrated import Calibrated
+from stepdown.twin.filled import FilledTwin
 from stepdown.twin.fit import Twin, level_score
 from stepdown.twin.rollout import follow_plans
 
@@ -113,11 +125,26 @@ def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
     return jax.tree.map(np.asarray, found)
 
 
+def fill_absent(engine: Engine, state: np.ndarray) -> np.ndarray:
+    """The state with the signals that the patient lacks as the others let expect them."""
+    if not np.isnan(state[:, list(engine.used)]).any():
+        return state
+    return np.asarray(_fill_absent(engine.twin, engine.guardian, jnp.asarray(state)))
+
+
+@eqx.filter_jit
+def _fill_absent(twin: Twin, guardian: Guardian, state: State) -> State:
+    return guardian.density.pairs.scaler.fill(FilledTwin(twin).fill(state))
+
+
 def warm_up(engine: Engine) -> None:
     """Compile everything that an answer needs, by looking once."""
     row = np.append(np.asarray(engine.twin.scaler.mean), LEVELS[0])
     state = np.tile(row.astype(np.float32), (engine.twin.steps, 1))
     look(engine, state, Limits())
+    lacking = [i for i in engine.used if i not in REQUIRED]
+    state[:, lacking] = np.nan
+    fill_absent(engine, state)
 
 
 def shown_columns(twin: Twin) -> tuple[int, ...]:

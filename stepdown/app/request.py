@@ -186,6 +186,16 @@ def _bedside(
     )
 
 
+def absent_columns(read: Read, used: Sequence[int]) -> tuple[int, ...]:
+    """Columns that the models read and of which this patient has no sample at all.
+
+    They are filled from the others (problem/filling.py); one that was there and broke off is not,
+    and neither is one that is required.
+    """
+    empty = np.asarray(np.isnan(read.signals).all(0))
+    return tuple(i for i in used if empty[i] and i not in REQUIRED)
+
+
 def model_state(read: Read, used: Sequence[int]) -> tuple[np.ndarray, tuple[str, ...]] | None:
     """The hour as models read it, and the signals with a sample carried over; None if too empty.
 

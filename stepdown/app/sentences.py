@@ -14,7 +14,8 @@ from stepdown.app import gates
 from stepdown.app.engine import Engine, Outlook
 from stepdown.app.gates import COUNTS, LV_END, PLACES, UNKNOWN, refusal
 from stepdown.app.limits import JUDGED, LV_FROM, Limits
-from stepdown.app.request import PUMPS, Read, Request
+from stepdown.app.request import PUMPS, Read, Request, absent_columns
+from stepdown.problem.filling import filled_words
 from stepdown.signals import (
     HORIZON,
     HR,
@@ -77,12 +78,15 @@ def _gaps(moment: Moment) -> list[str]:
     if not gates.has_gap(hour, moment.engine.used):
         return []
     counts = np.isnan(hour).sum(0)
+    absent = absent_columns(moment.read, moment.engine.used)
     found = [
         f"{SHORT.get(i, KNOWN[columns[i]].label)} ({counts[i]} of {len(hour)} samples)"
         for i in sorted({*moment.engine.used, *REQUIRED})
-        if counts[i]
+        if counts[i] and i not in absent
     ]
-    return [f"Missing in the last hour: {', '.join(found)}. No change is suggested."]
+    told = [filled_words(tuple(columns[i] for i in absent))] if absent else []
+    told += [f"Missing in the last hour: {', '.join(found)}."] if found else []
+    return [*told[:-1], f"{told[-1]} No change is suggested."]
 
 
 def _stability(read: Read, limits: Limits) -> str:

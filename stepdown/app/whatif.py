@@ -20,12 +20,21 @@ from stepdown.app.engine import (
     count_similar,
     disagreement,
     distances,
+    fill_absent,
     look,
     nearest_patients,
     shown_columns,
 )
 from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits, effective_limits
-from stepdown.app.request import PUMPS, Read, Request, model_state, read_request, rounded
+from stepdown.app.request import (
+    PUMPS,
+    Read,
+    Request,
+    absent_columns,
+    model_state,
+    read_request,
+    rounded,
+)
 from stepdown.app.sentences import Moment
 from stepdown.signals import HORIZON, HR, KNOWN, LEVELS, LOWEST, LVEDP, MAP, PULSATILITY
 
@@ -49,16 +58,19 @@ def what_if(
     """Answer one request; `preset` are the limits of the server, `skill` the patient's ledger."""
     limits = effective_limits(engine.site, preset, request.limits)
     read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
-    refused = gates.state_refusals(read.bed, engine.used, engine.gates, read.factors)
-    found = model_state(read, engine.used)
+    absent = absent_columns(read, engine.used)
+    used = tuple(i for i in engine.used if i not in absent)
+    refused = gates.state_refusals(read.bed, used, engine.gates, read.factors)
+    found = model_state(read, used)
+    state = fill_absent(engine, found[0]) if found else None
     outlook, filled = None, ()
-    if found and not refused[:8].any():  # R09 alone may hold for want of the models' verdict
-        outlook, filled = look(engine, found[0], limits), found[1]
+    if found and state is not None and not refused[:8].any():  # R09 waits for the models' verdict
+        outlook, filled = look(engine, state, limits), found[1]
         bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
-        refused = gates.state_refusals(bed, engine.used, engine.gates, read.factors)
+        refused = gates.state_refusals(bed, used, engine.gates, read.factors)
     codes = [code for code, held in zip(gates.STATE_CODES, refused, strict=True) if held]
-    if found and outlook and not codes:
-        body = _forecast(engine, request, read, found[0], outlook, limits)
+    if state is not None and outlook and not codes:
+        body = _forecast(engine, request, read, state, outlook, limits)
     else:
         body = _silence(request, int(read.bed.level), codes, engine.gates)
     return (
@@ -71,7 +83,7 @@ def what_if(
             "limits": asdict(limits),
             "horizon_h": request.horizon_h,
             "grid_min": request.grid_min,
-            "quality": quality_notes(read, filled, engine.used),
+            "quality": quality_notes(read, filled, absent, engine.used),
         }
         | body
         | {"skill": skill, "unknowns": unknowns(engine), "model": engine.model}
@@ -208,12 +220,15 @@ def _trend(column: np.ndarray, unit: str) -> float | None:
     return rounded(slope * (len(column) - 1), unit)
 
 
-def quality_notes(read: Read, filled: Sequence[str], used: Sequence[int]) -> dict[str, Any]:
-    """What was converted, carried over for the models, missing, or not looked at."""
+def quality_notes(
+    read: Read, filled: Sequence[str], absent: Sequence[int], used: Sequence[int]
+) -> dict[str, Any]:
+    """What was converted, carried over or filled for the models, missing, or not looked at."""
     missing, columns = np.isnan(read.bed.signals).mean(0), read.bed.columns
     return {
         "converted": read.converted,
         "carried_over": list(filled),
+        "absent": [columns[i] for i in absent],  # filled from the other signals
         "missing": {columns[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
         "not_used": [name for i, name in enumerate(columns) if i not in used],
         "age_min": None if np.isnan(read.bed.age) else round(float(read.bed.age), 1),
@@ -283,9 +298,11 @@ def _numbers(moment: Moment, p: int) -> dict[str, Any]:
 
 def _curves(moment: Moment, p: int) -> tuple[dict[str, Any], dict[str, float | None]]:
     samples = moment.request.horizon_h * moment.engine.twin.steps
+    absent = absent_columns(moment.read, moment.engine.used)
+    known = {i for i in moment.engine.twin.scaler.present if i not in absent}
     quantiles, carried = {}, {}
     for column, index in enumerate(shown_columns(moment.engine.twin)):
-        if index not in moment.engine.twin.scaler.present or (index == LVEDP and p < LV_FROM):
+        if index not in known or (index == LVEDP and p < LV_FROM):
             continue
         name = moment.engine.columns[index]
         unit = KNOWN[name].unit

@@ -6,9 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tyro.conf import Positional
 
-from stepdown.handover import Scores
+from stepdown.handover import Cohort, Scores
 from stepdown.problem.metrics import METRICS
 from stepdown.problem.stays import mean_scores, score_stays
 from stepdown.records.files import read_cohort
@@ -30,15 +31,17 @@ def score(config: ScoreConfig) -> None:
         raise FileNotFoundError(
             f"--json: expected a file in an existing folder, got {config.json}; make the folder."
         )
-    found = scores_to_dict(*_score_file(config.file))
+    cohort = read_cohort(config.file)
+    found = scores_to_dict(cohort.patient, score_stays(cohort)) | {"absent": never_measured(cohort)}
     if config.json is not None:
         config.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(scores_to_text(found))
 
 
-def _score_file(file: Path) -> tuple[tuple[str, ...], Scores]:
-    cohort = read_cohort(file)
-    return cohort.patient, score_stays(cohort)
+def never_measured(cohort: Cohort) -> list[str]:
+    """Signals that no stay has; scores do without, because they rest on those that are required."""
+    empty = np.asarray(np.isnan(np.asarray(cohort.signals)).all((0, 1)))
+    return [name for i, name in enumerate(cohort.columns) if empty[i]]
 
 
 def scores_to_dict(patients: tuple[str, ...], scores: Scores) -> dict:
@@ -67,6 +70,11 @@ def scores_to_text(found: dict) -> str:
     ]
     if len(stays) > SHOWN:
         rows.insert(-1, "...")
+    if found["absent"]:
+        rows.append(
+            f"Absent in all stays: {', '.join(found['absent'])}. "
+            "The scores need map, hr and pulsatility alone."
+        )
     return "\n".join(rows) + "\n"
 
 

@@ -10,6 +10,7 @@ empty (NaN) column.
 measured. `add_noise` makes the noisy data set of the paper out of any transitions.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -89,6 +90,26 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
         role=cohort.role,
         columns=cohort.columns,
     )
+
+
+def keep_signals(hours: Transitions, names: Collection[str]) -> Transitions:
+    """The same hours with these signals alone, as if nothing else had been recorded.
+
+    What is fitted to them does without the others (`Scaler.present`); a model that was fitted with
+    them fills them (filling.py).
+    """
+    if lacking := [NAMES[i] for i in REQUIRED if NAMES[i] not in names]:
+        raise ValueError(
+            f"expected {lacking[0]} among the signals, got {', '.join(names)}. "
+            "It cannot be done without."
+        )
+    if unknown := [name for name in names if name not in hours.columns]:
+        raise ValueError(
+            f"expected signals out of {', '.join(hours.columns)}, got {unknown[0]!r}. Correct it."
+        )
+    gone = np.array([*(name not in names for name in hours.columns), False])[None, None]
+    state, later = (jnp.where(gone, jnp.nan, x) for x in (hours.state, hours.next_state))
+    return replace(hours, state=state, next_state=later)
 
 
 def count_decisions(cohort: Cohort, config: HoursConfig = HOURLY) -> int:

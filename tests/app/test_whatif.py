@@ -22,7 +22,8 @@ from stepdown.app.request import (
     request_from_dict,
 )
 from stepdown.app.whatif import to_bytes, what_if
-from stepdown.signals import LEVELS, NAMES
+from stepdown.problem.filling import SUBSETS
+from stepdown.signals import KNOWN, LEVELS, NAMES
 from stepdown.twin.rollout import follow_plans
 from tests.app.sample_sizes import count
 
@@ -271,6 +272,49 @@ def test_a_missing_sample_is_carried_for_the_models_alone(engine, request_):
     gone = what_if(engine, put(request_, "map", "mm[Hg]", values))
     assert codes(gone) == ["R02"]
     assert gone["now"]["map"]["value"] is None
+
+
+@pytest.mark.parametrize("number", SUBSETS)
+def test_a_patient_who_lacks_signals_is_answered_and_told(engine, answered, number):
+    for request, whole in answered[:4]:
+        kept = {name: x for name, x in request.channels.items() if name in SUBSETS[number]}
+        answer = what_if(engine, dataclasses.replace(request, channels=kept))
+        absent = [name for name in NAMES if name not in SUBSETS[number]]
+        assert answer["quality"]["absent"] == absent
+        if number == 12:
+            assert answer == whole
+            continue
+        assert answer["status"] == "ok", answer["refusals"]
+        told = [x for x in answer["reasons"] if "filled with what the other signals" in x]
+        assert len(told) == 1
+        assert told[0].endswith("No change is suggested.")
+        assert not any("Missing in the last hour" in x for x in answer["reasons"])
+        assert all(KNOWN[name].label in told[0] for name in absent)
+        assert answer["suggested"] is None
+        assert set(answer["acceptable"]) <= {answer["p_now"]}
+        shown = [one["quantiles"] for one in answer["candidates"] if one["status"] == "ok"]
+        assert shown
+        for bands in shown:
+            assert {"map", "hr", "pulsatility", "flow"} <= set(bands)
+            assert not set(bands) & set(absent)
+
+
+def test_a_signal_that_broke_off_is_not_filled(engine, answered):
+    request, _ = answered[0]
+    values = list(request.channels["tau"].values)
+    values[-6:] = [None] * 6
+    assert codes(what_if(engine, put(request, "tau", "ms", values))) == ["R09"]
+    none = what_if(engine, put(request, "tau", "ms", [None] * len(values)))
+    assert none["quality"]["absent"] == ["tau"]
+
+
+@pytest.mark.parametrize("name", ["map", "hr", "pulsatility"])
+def test_a_required_signal_is_never_filled(engine, answered, name):
+    request, _ = answered[0]
+    left = {x: channel for x, channel in request.channels.items() if x != name}
+    answer = what_if(engine, dataclasses.replace(request, channels=left))
+    assert "R02" in codes(answer)
+    assert answer["quality"]["absent"] == []
 
 
 def test_the_wish_of_a_policy_is_held_to_the_same_set(engine, moments, answers):

@@ -50,7 +50,9 @@ def test_a_stay_of_three_hours_by_hand(tmp_path, capsys):
     """
     low = {"map": [50.0, 70.0, 70.0, 70.0, 70.0, 70.0]}
     found, printed = scored(stay("p1", [(8, {}), (7, {}), (3, low)]), tmp_path, capsys)
-    assert list(found) == ["stays", "overall"]
+    assert list(found) == ["stays", "overall", "absent"]
+    assert found["absent"] == []
+    assert "Absent" not in printed
     (mine,) = found["stays"]
     assert list(mine) == ["patient", *METRICS]
     assert mine.pop("patient") == "p1"
@@ -157,3 +159,15 @@ def test_wrong_files_are_refused_with_one_sentence(change, words, tmp_path, caps
     assert words in capsys.readouterr().err
     assert main(["score", str(tmp_path / "nothing")]) == 2
     assert "expected a cohort folder or a Parquet file" in capsys.readouterr().err
+
+
+def test_signals_that_no_stay_has_are_named_and_cost_nothing(tmp_path, capsys):
+    hours: list[tuple[int, dict]] = [(8, {}), (7, {}), (6, {})]
+    whole, _ = scored(stay("p1", hours), tmp_path, capsys)
+    without = [(level, {"tau": None, "ese": None}) for level, _ in hours]
+    found, printed = scored(stay("p1", without), tmp_path, capsys)
+    assert found["absent"] == ["tau", "ese"]
+    assert found["stays"] == whole["stays"]
+    assert printed.endswith(
+        "Absent in all stays: tau, ese. The scores need map, hr and pulsatility alone.\n"
+    )

@@ -23,7 +23,8 @@ from stepdown.policies.rules import RULES
 from stepdown.policies.sac import SACConfig, begin_learner, make_rates
 from stepdown.policies.saved import load_policy, load_training, save_policy, save_training
 from stepdown.problem.clinical import STRICT_LIMITS
-from stepdown.problem.scaling import Scaler
+from stepdown.problem.scaling import blank_scaler
+from stepdown.signals import NAMES
 
 
 def learner(seed: int):
@@ -80,7 +81,7 @@ def test_damage_and_other_shapes_are_found(tmp_path):
 
 
 def test_a_policy_keeps_its_limits_and_its_length_of_hour(tmp_path):
-    scaler = Scaler(jnp.zeros(12), jnp.ones(12), (0, 6, 9))
+    scaler = blank_scaler((0, 6, 9), NAMES)
     inner = LearnedPolicy(scaler, make_network((3 * 12 + 1, 5, 7, 8), key=jr.key(0)))
     bound = Constrained(inner, STRICT_LIMITS)
     save_policy(tmp_path / "policy", bound, "mbpo", seed=4)
@@ -95,7 +96,7 @@ def test_a_policy_keeps_its_limits_and_its_length_of_hour(tmp_path):
 
 def test_an_ensemble_comes_back_and_forecasts_the_same(tmp_path):
     config = EnsembleConfig(members=3, elites=2, width=8, depth=2)
-    scaler = Scaler(jnp.zeros(12), jnp.ones(12), (0, 6, 9))
+    scaler = blank_scaler((0, 6, 9), NAMES)
     made = [make_network((20, 8, 8, 36), jax.nn.swish, key=jr.key(i)) for i in range(3)]
     networks = jax.tree.map(lambda *xs: jnp.stack(xs), *made)
     bounds = jr.normal(jr.key(3), (2, 3, 18))
