@@ -38,8 +38,8 @@ def test_the_scatter_is_that_about_the_map():
     scores = np.random.default_rng(0).normal(size=(500, 12))
     samples = toy_samples(scores, levels).astype(np.float32)
     found = scatter(samples, levels)["current_mA"]
-    assert abs(found["sd"] - 5.0 * scores[:, CURRENT].std()) < 0.05
-    assert abs(found["p50"] - 3.0 - 5.0 * np.median(scores[:, CURRENT])) < 0.05
+    assert abs(found["sd"] - 10.0 * scores[:, CURRENT].std()) < 0.05
+    assert abs(found["p50"] - 3.0 - 10.0 * np.median(scores[:, CURRENT])) < 0.05
 
 
 def test_a_small_cohort_is_judged_as_a_whole(tmp_path):

@@ -137,18 +137,18 @@ def test_coordinates_by_hand():
     """MAP 80, SBP 110 and DBP 60: the pulse is 50, two fifths of it below the mean.
 
     At P6 and 3 L/min the map says 121 + 194.6 · 39/46 · 3 = 615.96 mA, and 39,000 rpm; it gives
-    3 L/min against a head that a flow of 0.2 L/min more would not meet.
+    2.8 L/min against the head, 0.2 L/min less than flows.
     """
     hour = np.array(SELECT.state[0, :, :LEVEL])
     hour[:, [MAP, SBP, DBP, PULSATILITY]] = [80.0, 110.0, 60.0, 50.0]
     hour[:, [SPEED, FLOW, CURRENT]] = [39_039.0, 3.0, 618.96]
-    hour[:, LVP] = 80.0 - float(pump_head(PUMP, jnp.asarray(6), jnp.asarray(3.2)))
+    hour[:, LVP] = 80.0 - float(pump_head(PUMP, jnp.asarray(6), jnp.asarray(2.8)))
     levels = jnp.full(STEPS, 6)
     plain = np.asarray(SCALE.plain(jnp.asarray(hour), levels, PUMP))
     assert np.allclose(plain[:, [MAP, PULSATILITY]], [80.0, 50.0], atol=1e-3)
     assert np.allclose(plain[:, SBP], 0.4, atol=1e-5)
     assert np.all(plain[:, DBP] == 0)
-    assert np.allclose(plain[:, FLOW], -0.2, atol=1e-2)
+    assert np.allclose(plain[:, FLOW], 0.2, atol=1e-2)
     assert np.allclose(plain[:, CURRENT], 3.0, atol=0.02)
     assert np.allclose(plain[:, SPEED], 0.001, atol=1e-5)
 

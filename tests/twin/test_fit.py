@@ -16,7 +16,7 @@ from stepdown.artifacts import (
     load_config,
     save_module,
 )
-from stepdown.patients.pump import load_profile
+from stepdown.patients.pump import load_profile, pump_flow
 from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import (
@@ -25,6 +25,7 @@ from stepdown.signals import (
     FLOW,
     HR,
     LEVEL,
+    LVP,
     MAP,
     PULSATILITY,
     SBP,
@@ -32,6 +33,7 @@ from stepdown.signals import (
     TAU,
     hard_ranges,
 )
+from stepdown.training import FitConfig
 from stepdown.twin.baselines import PersistenceConfig
 from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import (
@@ -207,17 +209,19 @@ def carried_error():
 
 @pytest.mark.parametrize("model", LEARNED)
 def test_every_network_learns_the_linear_world(model, carried_error):
-    twin, info = fit_twin(TRAIN, SELECT, pocket(model), key=jr.key(1))
+    longer = FitConfig(epochs=20, batch=32, learning_rate=3e-3)
+    twin, info = fit_twin(TRAIN, SELECT, pocket(model, fit=longer), key=jr.key(1))
     held = info["held_out"]
     assert held.min() < held[0]
     assert info["best_epoch"] == held.argmin()
-    share = {"tdt": 0.2, "mlp": 0.2}.get(model, 0.5)
+    share = {"tdt": 0.2, "mlp": 0.25, "np": 0.65}.get(model, 0.5)
     assert info["select_mse"] < share * carried_error
     if model not in ("np", "best"):  # the loss of the others is the squared error, no dropout
         assert info["select_mse"] == pytest.approx(held.min(), rel=1e-4)
     forecast = jax.jit(jax.vmap(twin.center))(SELECT.state, SELECT.levels)
     free = jax.jit(jax.vmap(lambda hour, levels: SCALE.to_free(hour, levels, PUMP)))
     error = free(forecast, SELECT.levels) - free(SELECT.next_state, SELECT.levels)
+    error = error / SCALE.unit[None, None]
     assert np.mean(np.square(error)) == pytest.approx(info["select_mse"], rel=1e-2)
 
 
@@ -239,15 +243,17 @@ def test_a_network_that_adds_nothing_forecasts_its_base(base):
         lambda t: [t.network.out.weight, t.network.out.bias], twin, replace_fn=jnp.zeros_like
     )
     expected = CarryForward(PUMP)(STATE, LEVELS[1])
-    if base == "last":  # the pump turns as its level says all the same, and its current follows
-        expected = expected.at[:, FLOW].set(STATE[-1, FLOW])
-        less = (STATE[-1, FLOW] - CarryForward(PUMP)(STATE, LEVELS[1])[-1, FLOW]) * 194.6 * 44 / 46
-        expected = expected.at[:, CURRENT].add(less)
+    if base == "last":  # speed, flow and current keep their distance from the new level's
+        head, before = STATE[-1, MAP] - STATE[-1, LVP], jnp.asarray(3)
+        off = STATE[-1, FLOW] - pump_flow(PUMP, before, head)
+        flow = pump_flow(PUMP, LEVELS[1], head) + off
+        current = expected[-1, CURRENT] + (flow - expected[-1, FLOW]) * 194.6 * 44 / 46
+        expected = expected.at[:, FLOW].set(flow).at[:, CURRENT].set(current)
     assert np.allclose(silent.center(STATE, LEVELS[1]), expected, rtol=1e-4)
     scores, levels, target = twin_rows(twin, TRAIN)
     rest = silent.center(TRAIN.state[3], TRAIN.levels[3])
     missed = [SCALE.to_free(hour, TRAIN.levels[3], PUMP) for hour in (TRAIN.next_state[3], rest)]
-    assert np.allclose(target[3], missed[0] - missed[1], atol=2e-3)
+    assert np.allclose(target[3], (missed[0] - missed[1]) / SCALE.unit[None], atol=2e-3)
     in_force = np.full(STEPS, TRAIN.state[3, 0, LEVEL], int)
     free = SCALE.to_free(TRAIN.state[3], jnp.asarray(in_force), PUMP)
     assert np.allclose(scores[3, :, :-1], free, atol=1e-3)
@@ -264,7 +270,7 @@ def test_persistence_errs_as_it_did_on_train_patients():
     what_if = eqx.filter_jit(twin.what_if)
     draws = what_if(STATE, LEVELS[1:], keys=jr.split(jr.key(4), 4000))[0]
     added = np.asarray(draws - twin.center(STATE, LEVELS[1])[None])[..., :LEVEL]
-    levels, alone = [5, 25, 50, 75, 95], [MAP, FLOW, HR, TAU]
+    levels, alone = [5, 25, 50, 75, 95], [MAP, LVP, HR, TAU]
     known = np.percentile(np.asarray(missed)[..., alone], levels, axis=(0, 1))
     found = np.percentile(added[..., alone], levels, axis=(0, 1))
     assert np.all(np.abs(known - found) < 0.1 * np.asarray(missed)[..., alone].std((0, 1)))

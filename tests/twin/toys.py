@@ -13,6 +13,7 @@ from stepdown.signals import (
     FLOW,
     LEVEL,
     LOWEST,
+    LVP,
     MAP,
     PULSATILITY,
     SBP,
@@ -28,10 +29,10 @@ from stepdown.twin.twins import TWINS
 from tests.documented import documented
 
 STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
-# Of free numbers: MAP; speed off its level; current off the map; flow, LVP, LVEDP and HR; the share
-# of the pulse below the mean (SBP); nothing (DBP); the pulse (pulsatility); tau and elastance.
-MEAN = np.array([80, 0.0, 3.0, 3, 50, 15, 80, 0.4, 0, 35, 60, 2.5])
-SD = np.array([8, 4e-4, 5.0, 0.4, 10, 4, 8, 0.04, 1, 4, 8, 0.3])
+# Of free numbers: MAP; speed off its level; current and flow off the map; LVP, LVEDP and HR; the
+# share of the pulse below the mean (SBP); nothing (DBP); the pulse (pulsatility); tau, elastance.
+MEAN = np.array([80, 0.0, 3.0, 0.2, 50, 15, 80, 0.4, 0, 35, 60, 2.5])
+SD = np.array([8, 4e-4, 10.0, 0.1, 10, 4, 8, 0.04, 1, 4, 8, 0.3])
 RESPONSE = np.linspace(-0.3, 0.3, SIGNALS)  # z-scores per level
 
 _TRANSFORMER = TransformerConfig(width=16, heads=2, layers=1, feedforward=32, decoder=64)
@@ -72,7 +73,12 @@ def toy_samples(scores: np.ndarray, levels: np.ndarray) -> np.ndarray:
     pulse, below = free[..., PULSATILITY], free[..., SBP]
     made = free.copy()
     made[..., SPEED] = speed * (1 + free[..., SPEED])
-    made[..., CURRENT] = idle + slope * free[..., FLOW] + free[..., CURRENT]
+    # The positive root of shutoff − head = k₁ Q + k₂ Q²; the toy's heads are far below shutoff.
+    spare = np.asarray(pump.shutoff_head)[at] - (free[..., MAP] - free[..., LVP])
+    k1, k2 = float(pump.linear_loss) * speed / float(pump.reference_speed), pump.quadratic_loss
+    flow = (np.sqrt(k1**2 + 4 * k2 * np.maximum(spare, 0)) - k1) / (2 * k2) + free[..., FLOW]
+    made[..., FLOW] = flow
+    made[..., CURRENT] = idle + slope * flow + free[..., CURRENT]
     made[..., DBP] = free[..., MAP] - below * pulse
     made[..., SBP] = free[..., MAP] + (1 - below) * pulse
     return made
@@ -85,6 +91,7 @@ def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
     """
     draw = np.random.default_rng(seed)
     before = draw.normal(size=(rows, STEPS, SIGNALS))
+    before[..., [FLOW, CURRENT]] *= 0.3  # no farther off the pump's map than later hours
     in_force = np.broadcast_to(draw.integers(2, 10, rows)[:, None], (rows, STEPS))
     level = draw.integers(2, 10, rows)
     levels = np.broadcast_to(level[:, None], (rows, STEPS)).copy()
