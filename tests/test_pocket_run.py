@@ -135,7 +135,7 @@ def test_the_cohort_has_eight_full_days(finished):
 def test_the_table_holds_every_published_number(finished):
     with (finished / "tables/cohort.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 71
+    assert len(rows) == 189
     for row in rows:
         assert math.isfinite(float(row["published"]))
         assert row["verdict"] in ("within", "outside", "shown", "no data")
@@ -158,7 +158,7 @@ def test_the_twin_table_is_what_the_kept_twin_forecasts(finished):
     twin, config = load_twin(finished / "twin")
     assert config.kind.name == "best"
     test = make_transitions(parts.test)
-    center = jax.vmap(twin.center)(test.state, test.level)
+    center = jax.vmap(twin.center)(test.state, test.levels)
     error = np.abs(np.asarray(center - test.next_state))[..., :12].mean()
     assert float(stated["mean"]) == pytest.approx(error, rel=1e-4)
 
