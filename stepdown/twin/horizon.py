@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from stepdown.handover import Transitions
 from stepdown.signals import HORIZON
 
-ROUNDS = 8  # of playing and correcting
+ROUNDS = 14  # of playing and correcting
 STARTS, DRAWS = 512, 39  # of 39 draws and the truth, each has a fortieth of the places
 NOMINAL = 0.9
 LATER = 3  # hours from which on what passes no longer tells
