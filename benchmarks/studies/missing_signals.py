@@ -263,7 +263,9 @@ def policies(ward: Ward) -> list[dict[str, Any]]:
 
 
 def _lacking(policy: LearnedPolicy, names: tuple[str, ...]) -> Lacking:
-    return Lacking(FilledPolicy(policy), jnp.asarray([*(name not in names for name in NAMES), False]))
+    return Lacking(
+        FilledPolicy(policy), jnp.asarray([*(name not in names for name in NAMES), False])
+    )
 
 
 @eqx.filter_jit
