@@ -19,6 +19,7 @@ from stepdown.twin.coordinates import (
     SHARE_EDGE,
     Coordinates,
     Range,
+    pulse_range,
     usual_range,
 )
 
@@ -168,7 +169,7 @@ def _pressures(graph: Graph, scale: Coordinates, given: Columns) -> Columns:
     if not scale.paired:
         return {}
     mean = _bend(graph, given[MAP], _edges(scale.mean_pressure))
-    pulse = _bend(graph, given[PULSATILITY], _usual("pulsatility"))
+    pulse = _bend(graph, given[PULSATILITY], _edges(pulse_range()))
     share = _bend(graph, given[scale.paired[0]], _share_range(graph, mean, pulse))
     low = graph.add("Sub", mean, graph.add("Mul", share, pulse))
     high = graph.add("Add", mean, graph.add("Mul", graph.add("Sub", 1.0, share), pulse))
@@ -183,9 +184,9 @@ def _free_pressures(graph: Graph, scale: Coordinates, given: Columns) -> Columns
     low = given[DBP] if DBP in scale.paired else graph.add("Sub", given[SBP], pulse)
     high = given[SBP] if SBP in scale.paired else graph.add("Add", low, pulse)
     mean = _straighten(graph, given[MAP], _edges(scale.mean_pressure))
-    wide = _straighten(graph, graph.add("Sub", high, low), _usual("pulsatility"))
+    wide = _straighten(graph, graph.add("Sub", high, low), _edges(pulse_range()))
     at = _bend(graph, mean, _edges(scale.mean_pressure))
-    size = _bend(graph, wide, _usual("pulsatility"))
+    size = _bend(graph, wide, _edges(pulse_range()))
     share = graph.add("Div", graph.add("Sub", at, low), size)
     share = _straighten(graph, share, _share_range(graph, at, size))
     nothing = {i: graph.add("Mul", mean, 0.0) for i in scale.paired}

@@ -173,9 +173,10 @@ class Coordinates(eqx.Module):
         if not self.paired:
             return {}
         mean = bend(given[MAP], self.mean_pressure)
-        pulse = bend(given[PULSATILITY], _pulse_range())
+        pulse = bend(given[PULSATILITY], pulse_range())
         share = bend(given[self.paired[0]], _share_range(mean, pulse))
-        low, high = mean - share * pulse, mean + (1 - share) * pulse
+        below = jnp.minimum(share * pulse, mean - KNOWN["dbp"].hard[0])  # but for rounding, it is
+        low, high = mean - below, mean + (1 - share) * pulse
         made = {MAP: mean, SBP: high, DBP: low, PULSATILITY: high - low}
         return {column: made[column] for column in (MAP, PULSATILITY, *self.paired)}
 
@@ -185,8 +186,8 @@ class Coordinates(eqx.Module):
         low = given[DBP] if DBP in given else given[SBP] - given[PULSATILITY]
         high = given[SBP] if SBP in given else low + given[PULSATILITY]
         mean = straighten(given[MAP], self.mean_pressure)
-        pulse = straighten(high - low, _pulse_range())
-        at, wide = bend(mean, self.mean_pressure), bend(pulse, _pulse_range())
+        pulse = straighten(high - low, pulse_range())
+        at, wide = bend(mean, self.mean_pressure), bend(pulse, pulse_range())
         share = straighten((at - low) / wide, _share_range(at, wide))
         nothing = {column: jnp.zeros_like(share) for column in self.paired}
         return nothing | {MAP: mean, PULSATILITY: pulse, self.paired[0]: share}
@@ -238,7 +239,7 @@ class Coordinates(eqx.Module):
 TIED = (FLOW, CURRENT)  # to the pump's map
 
 
-def _pulse_range() -> Range:
+def pulse_range() -> Range:
     """Of the pulse whose ends are the pressures; their difference may round up."""
     low, high, soft = usual_range("pulsatility")
     return Range(low, high * INSIDE, soft)
