@@ -83,7 +83,7 @@ from stepdown.report.paper_numbers import CAVEAT
 STYLE = """
 body { max-width: 80rem; } h1 + .lead { margin-top: .3rem; }
 #summary h2 { display: none; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: .75rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(16rem, 1fr)); gap: .75rem; }
 .card { background: var(--soft); border-left: .3rem solid var(--line); border-radius: .4rem;
   padding: .1rem .9rem; }
 .warn { background: var(--warn); border-left: .3rem solid var(--bad); border-radius: .4rem;
