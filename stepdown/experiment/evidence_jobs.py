@@ -59,7 +59,7 @@ from stepdown.evaluation.off_policy import (
     make_estimate,
     prepare_records,
 )
-from stepdown.evaluation.second_twin import SecondTwinConfig, fit_second_twin
+from stepdown.evaluation.second_twin import SECOND, fit_second_twin
 from stepdown.evaluation.subgroups import recorded_groups, summarize_groups, true_groups
 from stepdown.evaluation.transfer import SHIFTS, Shift, charged, simulate_shifted
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
@@ -73,6 +73,7 @@ from stepdown.policies.rules import RULES
 from stepdown.signals import HORIZON
 from stepdown.training import member
 from stepdown.twin.fit import Twin
+from stepdown.twin.ridge import RidgeConfig
 
 RECORDS_KEY, CHOICE_KEY, BOUND_KEY = 3, 4, 5
 SHIFT_SEED = 80_000  # added to the seed of a cohort, for patients under every shift
@@ -233,7 +234,7 @@ def _tell_bounds(seeds: list[Estimates], place: int) -> dict[str, float]:
 # ── a second twin, and choosing without the truth ────────────────────────────────────────────────
 
 
-def second_twin(desk: Desk, bench: Bench, config: SecondTwinConfig) -> Twin:
+def second_twin(desk: Desk, bench: Bench, config: RidgeConfig) -> Twin:
     """The second twin, fitted to select patients; it takes seconds, so it is not kept."""
     scaler = read_twin(desk, bench.twin).scaler
     select = read_hours(desk, bench.patients).select
@@ -245,7 +246,7 @@ class JudgeInSecondTwin:
     """Methods, rules and the clinicians' levels in a twin of other patients, same starts."""
 
     judges: Judges
-    config: SecondTwinConfig = SecondTwinConfig()
+    config: RidgeConfig = SECOND
 
     def make(self, desk: Desk) -> dict[str, Content]:
         """Means and differences to the clinicians."""
@@ -275,7 +276,7 @@ class ChooseWithoutTruth:
 
     judges: Judges
     guardian: Job
-    second: SecondTwinConfig = SecondTwinConfig()
+    second: RidgeConfig = SECOND
     config: EvidenceConfig = field(default_factory=EvidenceConfig)
     candidates: tuple[str, ...] = CANDIDATES
     rules: tuple[str, ...] = tuple(CHOICE_RULES)

@@ -65,7 +65,9 @@ def make_residuals(
     return Residuals(jnp.zeros((config.errors, steps, signals)))
 
 
-def remember_errors(networks: list, rows, config, *, keys: Key[Array, "members 2"], watch):
+def remember_errors(
+    networks: list, rows, config, *, patients, keys: Key[Array, "members 2"], watch
+):
     """Some of persistence's errors on train patients, whole hours each."""
     errors, number = rows[0][2], config.sizes.errors
     count = len(errors)

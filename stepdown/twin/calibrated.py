@@ -219,7 +219,13 @@ def _number(level: Float[Array, ""]) -> Int[Array, ""]:
 
 
 def fit_calibrated(
-    networks: list, rows, config, *, keys: Key[Array, "ensembles 2"], watch: Callable[[float], None]
+    networks: list,
+    rows,
+    config,
+    *,
+    patients,
+    keys: Key[Array, "ensembles 2"],
+    watch: Callable[[float], None],
 ) -> tuple[list[Calibrated], dict[str, np.ndarray]]:
     """Fit the members of all ensembles side by side, then keep each ensemble's own errors.
 

@@ -49,7 +49,9 @@ class TwinKind:
     sizes: Any  # config of its network, as in the paper
     small: Any  # the same for two cores
     make: Callable[..., Network]  # make(steps, signals, sizes, *, key): one that knows nothing yet
-    fit: Callable[..., tuple[Sequence[Network], Info]]  # fit(networks, rows, config, *, ...)
+    fit: Callable[
+        ..., tuple[Sequence[Network], Info]
+    ]  # fit(networks, rows, config, *, patients, ...)
     base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
     settle: Callable[..., Any] | None = None  # settle(twin, select, *, key): a last adjustment
 
@@ -104,6 +106,15 @@ class Twin(eqx.Module):
         latent = self.network.encode(self.read(state))
         draws = jax.vmap(lambda level, key: self._hour(latent, state, level, key), (None, 0))
         return jax.vmap(draws, (0, None))(levels, keys)
+
+    @property
+    def members(self) -> int:
+        """How many models of the same records stand side by side in the network."""
+        return getattr(self.network, "members", 1)
+
+    def member(self, number: Int[Array, ""]) -> "Twin":
+        """The twin by one of them alone."""
+        return replace(self, network=self.network.member(number)) if self.members > 1 else self
 
     def read(self, state: State) -> Float[Array, "steps used"]:
         """What a network sees of an hour: free coordinates, and the level of each sample."""
@@ -177,8 +188,9 @@ def fit_twins(
     coordinates = fit_coordinates(train, scaler.present, load_profile(config.profile))
     made = [make_twin(scaler, coordinates, steps, config, key=k) for k in pairs[:, 0]]
     rows = twin_rows(made[0], train), twin_rows(made[0], select)
+    patients = np.asarray(train.patient), np.asarray(select.patient)  # of the rows
     networks, info = config.kind.fit(
-        [twin.network for twin in made], rows, config, keys=pairs, watch=watch
+        [twin.network for twin in made], rows, config, patients=patients, keys=pairs, watch=watch
     )
     fitted = [replace(twin, network=x) for twin, x in zip(made, networks, strict=True)]
     if config.kind.settle is not None:
@@ -193,6 +205,7 @@ def fit_networks(
     rows: tuple[Any, Any],  # of train and of select patients
     config: TwinConfig,
     *,
+    patients: Any,
     keys: Key[Array, "members 2"],
     watch: Watch,
 ) -> tuple[list[Network], Info]:

@@ -38,6 +38,7 @@ from stepdown.twin.fit import (
 )
 from stepdown.twin.horizon import fit_width
 from stepdown.twin.recurrent import LegendreConfig, LegendreMemory, StateSpace, StateSpaceConfig
+from stepdown.twin.ridge import RidgeConfig, fit_ridges, make_ridge
 from stepdown.twin.transformer import SMALL_TRANSFORMER, Transformer, TransformerConfig
 
 TWINS: dict[str, TwinKind] = {
@@ -106,6 +107,17 @@ TWINS: dict[str, TwinKind] = {
             small=replace(SMALL_TRANSFORMER, positions="rotary"),
             make=Transformer,
             fit=fit_networks,
+        ),
+        TwinKind(
+            name="ridge",
+            words="Ridge with interactions (ours)",
+            look=Look("#117733", (0, (3, 1, 1, 1)), "d"),
+            sizes=RidgeConfig(),
+            small=RidgeConfig(),
+            make=make_ridge,
+            fit=fit_ridges,
+            base="carried",
+            settle=fit_width,
         ),
         TwinKind(
             name="best",

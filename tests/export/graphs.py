@@ -23,6 +23,7 @@ from stepdown.twin.baselines import MLPConfig, PersistenceConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.coordinates import fit_coordinates
 from stepdown.twin.fit import TwinConfig, make_twin
+from stepdown.twin.ridge import RidgeConfig
 from stepdown.twin.transformer import TransformerConfig
 from stepdown.twin.twins import TWINS
 
@@ -34,6 +35,7 @@ SIZES = {  # others are small enough
     "mlp": MLPConfig(hidden=HIDDEN),
     "best": CalibratedConfig(members=2, width=16, depth=2, errors=64),
     "persistence": PersistenceConfig(errors=64),
+    "ridge": RidgeConfig(members=2, errors=64),
 }
 
 
@@ -75,6 +77,11 @@ def make_any_twin(hours, model, base=None):
     scale = fit_coordinates(hours, scaler.present, pump)
     twin = filled(lambda: make_twin(scaler, scale, 6, config, key=jr.key(1)))
     twin = replace(twin, scaler=scaler, coordinates=scale, carry=CarryForward(pump))
+    if model == "ridge":
+        groups = jnp.asarray([0, 20, 40]), jnp.asarray([20, 20, 24])
+        kept = 0.9 + jnp.abs(twin.network.width), 3 * twin.network.errors, *groups
+        network = eqx.tree_at(lambda x: (x.width, x.errors, x.first, x.count), twin.network, kept)
+        return replace(twin, network=network), config
     if model != "best":
         return twin, config
     network = eqx.tree_at(

@@ -134,6 +134,10 @@ def luck_of(twin, states, choices, keys):
         restless = jnp.abs(way).mean((1, 2)) > 1.0
         group = jnp.where(turn < 0, 0, jnp.where(turn > 0, 3, jnp.where(restless, 2, 1)))
         count = twin.network.count[group]
+    if name == "Ridge":
+        table = twin.carry.profile.speed[None]
+        speed = jnp.argmin(jnp.abs(states[:, -1, SPEED, None] / table - 1), axis=1)
+        count = twin.network.count[jnp.sign(choices - 2 - speed) + 1]
     picked = jax.vmap(lambda k, n: jr.randint(k, (), 0, n))(keys, count)
     return (picked + 0.5) / count
 
@@ -267,7 +271,7 @@ def test_what_cannot_be_exported_is_said(hours, folder, tmp_path, capsys):
     scale = blank_coordinates(scaler.present, scaler.columns)
     ssm = twin_config("ssm", "small")
     twin = filled(lambda: make_twin(scaler, scale, 6, ssm, key=jr.key(1)))
-    with pytest.raises(ValueError, match=r"best, persistence, tdt, rotary, mlp\), got StateSpace"):
+    with pytest.raises(ValueError, match=r"best, ridge, persistence, tdt, rotary, mlp\), got StateSpace"):
         twin_graph(twin, {})
     (tmp_path / "half/twin").mkdir(parents=True)
     assert main(["export", str(tmp_path / "half"), "--onnx", str(tmp_path / "x")]) == 2

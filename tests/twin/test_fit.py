@@ -56,17 +56,17 @@ KEYS = jr.split(jr.key(5), 4)
 SCALER = fit_scaler(TRAIN)
 PUMP = load_profile("cp")
 SCALE = fit_coordinates(TRAIN, SCALER.present, PUMP)
-LEARNED = [model for model in MODELS if model not in ("persistence", "best")]
+LEARNED = [model for model in MODELS if model not in ("persistence", "best", "ridge")]
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def twin(request):
     """A twin of each kind that has learned nothing; its answers have the right form all the same.
 
-    Persistence and the best twin are fitted: they draw the errors that they remember.
+    Persistence, ridge and the best twin are fitted: they draw the errors that they remember.
     """
     config = pocket(request.param)
-    if request.param in ("persistence", "best"):
+    if request.param in ("persistence", "best", "ridge"):
         return fit_twin(TRAIN, SELECT, config, key=jr.key(0))[0], config
     return make_twin(SCALER, SCALE, STEPS, config, key=jr.key(0)), config
 

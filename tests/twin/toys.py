@@ -24,11 +24,13 @@ from stepdown.twin.baselines import MLPConfig, PersistenceConfig, ProcessConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.fit import TwinConfig
 from stepdown.twin.recurrent import LegendreConfig, StateSpaceConfig
+from stepdown.twin.ridge import RidgeConfig
 from stepdown.twin.transformer import TransformerConfig
 from stepdown.twin.twins import TWINS
 from tests.documented import documented
 
 STEPS, SIGNALS = 6, 12  # samples of an hour; one shape for all tests
+PATIENTS = 16  # rows are dealt to them in turn
 # Of free numbers: MAP; speed off its level; current and flow off the map; LVP, LVEDP and HR; the
 # share of the pulse below the mean (SBP); nothing (DBP); the pulse (pulsatility); tau, elastance.
 MEAN = np.array([80, 0.0, 3.0, 0.2, 50, 15, 80, 0.4, 0, 35, 60, 2.5])
@@ -45,6 +47,7 @@ POCKETS = {  # sizes for tests; a kind that is not named here is tested in its s
     "clmu": LegendreConfig(memory=8, hidden=32),
     "ssm": StateSpaceConfig(state=16, hidden=32),
     "persistence": PersistenceConfig(errors=ERRORS),
+    "ridge": RidgeConfig(ridges=(1e-4,), members=2, errors=ERRORS),
     "best": CalibratedConfig(
         members=2,
         width=32,
@@ -118,7 +121,7 @@ def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
         next_state=states(later, levels, level),
         last=jnp.asarray(~flags),
         filled=jnp.asarray(flags),
-        patient=jnp.asarray(np.zeros(rows, np.int32)),
+        patient=jnp.asarray(np.arange(rows) % PATIENTS, jnp.int32),
         role=role,
     )
 

@@ -1,0 +1,104 @@
+"""Ridge with interactions: the textbook's numbers, and effects that depend on the patient."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from stepdown.twin.fit import fit_twin, twin_rows
+from stepdown.twin.ridge import FREE, RidgeConfig, _left_out, _solve, features, fit_ridge
+from tests.twin.toys import SELECT, SIGNALS, STEPS, TRAIN, pocket
+
+describe = jax.jit(jax.vmap(features))
+
+
+def rows_where_the_level_works_by_state(rows: int, seed: int):
+    """A sample comes to 0.5 · last + change · (0.2 + 0.3 · mean of the hour), and a little noise."""
+    draw = np.random.default_rng(seed)
+    scores = draw.normal(size=(rows, STEPS, SIGNALS + 1))
+    scores[..., -1] = draw.integers(-3, 4, rows)[:, None] / 2.29
+    levels = np.broadcast_to(draw.integers(-3, 4, rows)[:, None] / 2.29, (rows, STEPS))
+    change = (levels - scores[:, -1:, -1]) * 2.29
+    mean = scores[:, :, :-1].mean(1, keepdims=True)
+    target = 0.5 * scores[:, -1:, :-1] + change[..., None] * (0.2 + 0.3 * mean)
+    target = target + 0.1 * draw.normal(size=target.shape)
+    return tuple(jnp.asarray(x, jnp.float32) for x in (scores, levels, target))
+
+
+def test_ridge_regression_is_least_squares_with_rows_added():
+    draw = np.random.default_rng(0)
+    x, y, often = draw.normal(size=(50, 12)), draw.normal(size=(50, 3)), draw.integers(0, 3, 50)
+    charge = np.sqrt(np.append(np.full(FREE, 1e-3), np.full(12 - FREE, 0.1 * often.sum())))
+    again = np.repeat(np.arange(50), often)
+    rows = (
+        np.concatenate([x[again], np.diag(charge)]),
+        np.concatenate([y[again], np.zeros((12, 3))]),
+    )
+    expected = np.linalg.lstsq(*rows, rcond=None)[0]
+    np.testing.assert_allclose(_solve(x, y, often.astype(float), 0.1), expected, atol=1e-9)
+
+
+def test_errors_are_made_on_patients_left_out():
+    draw = np.random.default_rng(1)
+    x, y, fold = draw.normal(size=(40, 8)), draw.normal(size=(40, 2)), np.arange(40) % 4
+    found = _left_out(x, y, fold, 0.01)
+    for row in range(40):
+        others = fold != fold[row]
+        weights = _solve(x[others], y[others], np.ones(others.sum()), 0.01)
+        np.testing.assert_allclose(found[row], y[row] - x[row] @ weights, atol=1e-9)
+
+
+def test_what_a_level_does_may_depend_on_the_patient():
+    rows = rows_where_the_level_works_by_state(2000, 0)
+    who = np.arange(2000) % 40
+    network, info = fit_ridge(rows, who, RidgeConfig(ridges=(1e-4,), members=3), key=jr.key(0))
+    scores, levels, target = rows_where_the_level_works_by_state(500, 1)
+    found = jax.jit(jax.vmap(lambda s, a: network.decode(s, a, key=None)))(scores, levels)
+    assert float(jnp.std(found - target)) == pytest.approx(0.1, rel=0.15)
+    assert info["held_out"][0] == pytest.approx(0.1**2, rel=0.3)
+
+
+def test_members_are_refits_and_the_first_is_the_fit():
+    rows = rows_where_the_level_works_by_state(600, 2)
+    who = np.arange(600) % 30
+    config = RidgeConfig(ridges=(1e-3,), members=6)
+    network, _ = fit_ridge(rows, who, config, key=jr.key(0))
+    alone, _ = fit_ridge(rows, who, RidgeConfig(ridges=(1e-3,), members=1), key=jr.key(5))
+    assert network.members == 6
+    np.testing.assert_allclose(network.weights[0], alone.weights[0], atol=1e-5)
+    np.testing.assert_array_equal(network.member(jnp.asarray(2)).weights[0], network.weights[2])
+    away = np.asarray(network.weights[1:] - network.weights[:1])
+    assert np.abs(away).max() > 0.01
+    inputs = np.asarray(describe(rows[0], rows[1]))
+    apart = np.abs(inputs @ away).mean()
+    assert 0.005 < apart < 0.1  # refits disagree by less than the noise
+
+
+def test_a_draw_is_the_center_and_a_kept_error_at_its_width():
+    twin, _ = fit_twin(TRAIN, SELECT, pocket("ridge"), key=jr.key(0))
+    scores, levels, _ = twin_rows(twin, TRAIN)
+    network = twin.network
+    drawn = network.decode(scores[0], levels[0], key=jr.key(3))
+    center = network.decode(scores[0], levels[0], key=None)
+    rest = np.asarray(drawn - center)
+    kept = np.asarray(network.errors)
+    lasting = kept.mean(1, keepdims=True)
+    wide = np.asarray(network.width)
+    kept = wide[0] * lasting + wide[1] * (kept - lasting)
+    signals = [i for i in range(SIGNALS) if np.ptp(rest[:, i]) > 0]
+    shape = rest[:, signals] / np.abs(rest[:, signals]).max(0)
+    shapes = kept[:, :, signals] / np.maximum(
+        np.abs(kept[:, :, signals]).max(1, keepdims=True), 1e-9
+    )
+    assert np.abs(shapes - shape).max((1, 2)).min() < 1e-3
+
+
+def test_few_patients_and_odd_settings_are_refused_in_words():
+    rows = rows_where_the_level_works_by_state(20, 3)
+    with pytest.raises(ValueError, match="expected hours of at least 2 patients, got 1"):
+        fit_ridge(rows, np.zeros(20, int), RidgeConfig(), key=jr.key(0))
+    with pytest.raises(ValueError, match="expected at least 2 folds and ridges above 0"):
+        RidgeConfig(folds=1)
+    with pytest.raises(ValueError, match="expected members and errors of at least 1"):
+        RidgeConfig(members=0)
