@@ -34,6 +34,7 @@ from stepdown.evaluation.certificate import (
 from stepdown.evaluation.compare import spearman
 from stepdown.evaluation.guardians import charge_all
 from stepdown.evaluation.judging import draw_judged_starts, latents_of
+from stepdown.experiment.evidence_jobs import read_as_trained
 from stepdown.experiment.jobs import Desk
 from stepdown.experiment.patients import read_parts, read_truth
 from stepdown.experiment.plan import make_plan
@@ -45,8 +46,7 @@ from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, wor
 from stepdown.patients.episodes import Mode, play
 from stepdown.patients.population import PresetName
 from stepdown.policies.ensemble import fit_ensemble
-from stepdown.policies.methods import METHODS, OURS_METHOD
-from stepdown.policies.model_based import OURS
+from stepdown.policies.methods import OURS_METHOD
 from stepdown.policies.rules import RULES
 from stepdown.policies.saved import POLICIES
 from stepdown.problem.hours import make_transitions
@@ -174,20 +174,20 @@ def run(jobs: Path, preset: RunPreset, recorded: bool) -> None:
         held_out = recorded_hours(make_transitions(test), key=jr.key(5))
     else:
         held_out = _redrawn(test, latents_of(whole.latents, whole.cohort, test), whole.config)
-    ensemble = read_ensemble(desk, plan.ensembles["recorded"])
-    guardian = read_guardian(desk, plan.guardians["kde, ours"])
+    lent = plan.ensembles["recorded"], plan.guardians["kde, ours"]
     rows, policies = {}, {}
     for name, row in sorted(plan.recorded.items()):
         if not (desk.folder(row.train) / POLICIES).is_dir():
             continue
-        weight = OURS.penalty_weight if METHODS[name].penalty == "density" else 0.0
         policies[name] = member(read_policies(desk, row.train), 0)
-        settings = CertificateConfig(weight=weight)
-        rows[name] = certify(policies[name], ensemble, guardian, held_out, settings, key=jr.key(5))
+        used = read_as_trained(desk, row.train, *lent)
+        models, settings = (used.dynamics, used.guardian), CertificateConfig(weight=used.weight)
+        rows[name] = certify(policies[name], *models, held_out, settings, key=jr.key(5))
     show(rows)
     if held_out.truth is None:
         return
     played = play(Mode(policies[OURS_METHOD]), held_out.truth.starts, held_out.truth.world)
+    ensemble, guardian = read_ensemble(desk, lent[0]), read_guardian(desk, lent[1])
     told = _what_tracks(played, ensemble, guardian, held_out)
     print(f"\nRank correlation of |G| of {OURS_METHOD} with: {told}.")
 

@@ -114,7 +114,7 @@ def parts_of(cohort: Cohort):
 
 
 def config_of(model: str, small: bool) -> TwinConfig:
-    """The settings of a model at the size of the paper, or small."""
+    """The settings of a model at full size, or small."""
     return twin_config(model, "small" if small else "paper")
 
 

@@ -65,7 +65,7 @@ class TwinFitConfig:
     model: TwinName  # which twin
     out: Path  # new folder for the twin
     seed: int = 0  # of the weights and the order of the rows
-    size: Size = "paper"  # small: for two cores
+    size: Size = "paper"  # full, of the Transformer in sizes of ours; small: for two cores
     split: int = SPLIT  # seed of the split into train, select and test patients
     profile: str | None = None  # pump profile; by default the cohort's own, else cp
 

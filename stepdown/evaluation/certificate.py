@@ -2,9 +2,9 @@
 
 docs/theory.md derives the statements. Values are physiological rewards of an episode of six hours,
 not discounted, the most probable level at each decision; the model is the one that the policy was
-trained in. Per hour with h hours to go after it, a model error moves the value by at most
-reach · d, where reach = (h + 1) · half the range of an hourly reward and d the metric of
-Assumption 2: d ≤ C · u₊ + ε. So
+trained in, and u that of the density which it was charged by. Per hour with h hours to go after it,
+a model error moves the value by at most reach · d, where reach = (h + 1) · half the range of an
+hourly reward and d the metric of Assumption 2: d ≤ C · u₊ + ε. So
 
     value in truth ≥ value in the model − Σ over hours of reach · (C · E[u₊] + ε).
 
@@ -122,7 +122,7 @@ class Certificate:
     everywhere: Constants  # the tightest pair that holds at every held-out decision
     as_trained: Constants  # C = weight / reach; epsilon so that it holds at every decision
     weight_asked: float  # lambda that covers the mean slope in the first hour: reach * C
-    gap: float  # Theorem 2 with `as_trained`, budget: the policy's own E[u+]
+    gap: float  # Theorem 2 (not discounted, not shaped), `as_trained`; budget: its own E[u+]
     in_mean_low: float  # lower 95 % limit of the first bound, patients drawn again
     error_known: float  # mean |G|, summed over an episode's hours, where u <= 0
     error_strange: float  # ... where u > 0; NaN without such decisions
@@ -187,7 +187,8 @@ def certify(
 ) -> Certificate:
     """Estimate the constants on held-out decisions and bound the policy's value in truth.
 
-    `dynamics` are those that the policy was trained in. Make `held_out` once for all policies:
+    `dynamics` are those that the policy was trained in, `guardian` and `config.weight` what charged
+    it there. Make `held_out` once for all policies:
     by `redraw_hours` in simulated patients, by `recorded_hours` from recordings.
     """
     k_rollout, k_draws = jr.split(key)
@@ -317,7 +318,9 @@ def optimality_gap(
 ) -> float:
     """Theorem 2: how far below the best policy within the budget the penalized optimum can lie.
 
-    The budget is on the sum of E[u₊] over an episode; weight ≥ slope · reach at every decision.
+    The optimum of an episode's reward minus weight · u, neither discounted nor shaped: a training
+    that discounts or shapes has another optimum, of which this says nothing. The budget is on the
+    sum of E[u₊] over an episode; weight ≥ slope · reach at every decision.
     """
     bonus = weight * largest_bonus * len(reach)
     return float(2.0 * weight * budget + 2.0 * rest * reach.sum() + bonus)

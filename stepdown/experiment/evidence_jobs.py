@@ -67,7 +67,8 @@ from stepdown.experiment.judging import TEAM, Bench, Trained, read_judged, read_
 from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
 from stepdown.experiment.readers import read_ensemble, read_guardian, read_policies, read_twin
 from stepdown.experiment.training import TrainPolicy
-from stepdown.handover import Cohort, Judged, Policy, Role
+from stepdown.guardian.threshold import Guardian
+from stepdown.handover import Cohort, Dynamics, Judged, Policy, Role
 from stepdown.patients.cohort import CohortConfig
 from stepdown.policies.rules import RULES
 from stepdown.signals import HORIZON
@@ -78,6 +79,7 @@ from stepdown.twin.ridge import RidgeConfig
 RECORDS_KEY, CHOICE_KEY, BOUND_KEY = 3, 4, 5
 SHIFT_SEED = 80_000  # added to the seed of a cohort, for patients under every shift
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
+LENT = "kde"  # whose u is measured along policies that were charged by no density
 REFERENCE = "hold"  # estimates from records are also shown as differences to it
 CANDIDATES = ("hold",)  # rules that are candidates beside every method and the clinicians
 TRUTHS = ("fresh", "patients")  # who tells what a choice was worth, the surest first
@@ -359,16 +361,46 @@ def _without_infinities(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class AsTrained:
+    """What the theorems speak of: model, charge and lambda of one training."""
+
+    dynamics: Dynamics
+    guardian: Guardian
+    weight: float  # lambda, as a search chose it; 0 where no density was charged
+    model: str  # "ensemble" or "twin"
+    density: str  # a row of DENSITIES
+    lent: tuple[str, ...]  # "model", "density": what the method did without
+
+
+def read_as_trained(desk: Desk, train: Job, ensemble: Job, guardian: Job) -> AsTrained:
+    """What a policy was trained with; who did without a model or a density is lent these."""
+    work = train.work
+    assert isinstance(work, TrainPolicy)
+    method, model = work.method, work.learned_in(desk)
+    charges = method.penalty == "density"
+    lent = {"model": model is None, "density": method.density is None}
+    return AsTrained(
+        dynamics=read_ensemble(desk, ensemble) if model is None else model,
+        guardian=read_guardian(desk, work.guardian or guardian),
+        weight=float(work.config_used(desk).penalty_weight) if charges else 0.0,
+        model=method.dynamics or "ensemble",
+        density=method.density or LENT,
+        lent=tuple(name for name, is_lent in lent.items() if is_lent),
+    )
+
+
+@dataclass(frozen=True)
 class CertifyPolicies:
     """The paper's theorems with numbers, for the first seed of every method.
 
-    Held-out decisions are those of the test patients: with their next hours drawn anew where
-    patients are simulated, as recorded elsewhere.
+    Each row has the lambda, the density and the model that its policy was trained with. Held-out
+    decisions are those of the test patients: with their next hours drawn anew where patients are
+    simulated, as recorded elsewhere.
     """
 
     judges: Judges
-    ensemble: Job
-    guardian: Job
+    ensemble: Job  # lent to methods that learn in no model
+    guardian: Job  # of the density LENT, lent to methods that have none
     moments: int = 128  # starts at which every level's next hour is drawn anew
     config: CertificateConfig = field(default_factory=CertificateConfig)
 
@@ -377,18 +409,16 @@ class CertifyPolicies:
         rows, trained = [], self.judges.trained
         try:
             with desk.teller.progress("bounding") as watch, on_cpu():  # patients: many small steps
-                ensemble = read_ensemble(desk, self.ensemble)
-                guardian = read_guardian(desk, self.guardian)
                 held_out = self._held_out(desk)
                 for number, (name, one) in enumerate(trained.items(), 1):
                     policy = member(read_policies(desk, one.train), 0)
-                    config = replace(self.config, weight=_weight(one.train, desk))
-                    found = certify(
-                        policy, ensemble, guardian, held_out, config, key=jr.key(BOUND_KEY)
-                    )
+                    used = read_as_trained(desk, one.train, self.ensemble, self.guardian)
+                    config = replace(self.config, weight=used.weight)
+                    key = jr.key(BOUND_KEY)
+                    found = certify(policy, used.dynamics, used.guardian, held_out, config, key=key)
                     reward = values_of(read_judged(desk, one.judge)["twin"], "reward")[0]
                     found = replace(found, value_in_twin=float(reward.mean()))
-                    rows.append({"method": name} | _tell_certificate(found))
+                    rows.append({"method": name} | _tell_used(used) | _tell_certificate(found))
                     watch(number / len(trained))
         except ValueError as refusal:  # too few patients
             return arrays_and_info({}, {"refused": str(refusal), "rows": []})
@@ -403,11 +433,10 @@ class CertifyPolicies:
         return redraw_hours(*starts, self.moments, self.config.draws, key=jr.key(BOUND_KEY))
 
 
-def _weight(train: Job, desk: Desk) -> float:
-    """Lambda of a training that charges density; 0 for all others."""
-    assert isinstance(train.work, TrainPolicy)
-    charges = train.work.method.penalty == "density"
-    return float(train.work.config_used(desk).penalty_weight) if charges else 0.0
+def _tell_used(used: AsTrained) -> dict[str, Any]:
+    """Model and density by name, and whether the method did without; lambda is told elsewhere."""
+    told = {"model": used.model, "density": used.density}
+    return told | {f"{name}_lent": name in used.lent for name in told}
 
 
 def _tell_certificate(one: Certificate) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from stepdown.guardian.kde import KdeConfig
 from stepdown.guardian.threshold import RECORDED, SYNTHETIC, GuardianConfig
 from stepdown.handover import DataName, SettingName
 from stepdown.patients.cohort import CohortConfig
-from stepdown.policies.learning import apply_changes
+from stepdown.policies.learning import Method, apply_changes
 from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.model_based import ModelBasedConfig
 from stepdown.twin.twins import JUDGING_TWIN, twin_config
@@ -45,6 +45,8 @@ WINDOWED = ("tdt", "best", "persistence")  # twins that are scored with other wi
 BEDSIDE = DensityConfig(DENSITIES["kde"], 0.5, KdeConfig(action_weight=4.0))
 ELSEWHERE = (150, 300)  # patients and episodes of every shift, at most
 
+Compared = dict[tuple[DataName, SettingName], dict[str, Trained]]  # by method
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -58,7 +60,8 @@ class Plan:
     guardians: dict[str, Job]  # of the recorded hours
     bedside: Job  # the guardian that a run keeps
     rules: Job
-    compared: dict[tuple[DataName, SettingName], dict[str, Trained]]
+    compared: Compared
+    without_noise: dict[SettingName, dict[str, Trained]]  # rows of noisy data, but for the noise
     searches: list[Job]
     expert: Job | None  # its judging
     figures: Job | None  # numbers behind figures
@@ -68,7 +71,8 @@ class Plan:
     @property
     def jobs(self) -> list[Job]:
         """Everything that somebody reads in the end; first what most others wait for."""
-        judged = [one.judge for rows in self.compared.values() for one in rows.values()]
+        tables = [*self.compared.values(), *self.without_noise.values()]
+        judged = [one.judge for rows in tables for one in rows.values()]
         judged += [one.judge for one in self.sweep.values()]
         learned = [job for job in (self.expert, self.rules, self.figures, *judged) if job]
         guards = [*self.guardians.values(), self.bedside]
@@ -128,7 +132,7 @@ class _Planner:
             stored = self.job("data", work)
             noiseless = Source("noiseless", self.patients, stored, config.dataset)
             sources |= {"noiseless": noiseless, "noisy": replace(noiseless, data="noisy")}
-        compared: dict[tuple[DataName, SettingName], dict[str, Trained]] = {
+        compared: Compared = {
             (data, setting): self.rows(sources[data], setting)
             for data in config.data
             for setting in config.settings
@@ -152,6 +156,11 @@ class _Planner:
             bedside=self.job("guardian/bedside", FitGuardian(self.recorded, BEDSIDE, RECORDED)),
             rules=self.job("judge/rules", JudgeRules(self.bench, config.rules, config.look_ahead)),
             compared=compared,
+            without_noise={
+                setting: self.without_noise(compared, sources["noiseless"], setting)
+                for setting in config.settings
+                if {"noiseless", "noisy"} <= set(config.data)
+            },
             searches=self.searches,
             expert=expert and self.judge("expert", expert),
             figures=self.figures(rows),
@@ -204,23 +213,48 @@ class _Planner:
                 rows[name] = same
                 continue
             where = f"{data}/{setting}/{name}"
-            dynamics = {"twin": self.bench.twin, "ensemble": self.ensemble(source), None: None}
-            density = method.density
-            guardian = None if density is None else self.guardian(source, setting, density)
-            work = TrainPolicy(
-                method,
-                recipe,
-                tuple(range(self.config.seeds)),
-                source,
-                dynamics[method.dynamics],
-                guardian,
-            )
+            seeds = tuple(range(self.config.seeds))
+            models = self.models(method, source, setting)
+            work = TrainPolicy(method, recipe, seeds, source, *models)
             if self.config.searches and method.dynamics != "twin":
                 # The twin cannot say how well its own pupils do, so these are not searched.
                 work = replace(work, search=self.search(where, work))
             train = self.job(f"train/{where}", work)
             rows[name] = Trained(train, self.judge(where, train))
             known.append((what, rows[name]))
+        return rows
+
+    def models(
+        self, method: Method, source: Source, setting: SettingName
+    ) -> tuple[Job | None, Job | None]:
+        """What a method learns in and is charged by, fitted to a data set."""
+        dynamics = {"twin": self.bench.twin, "ensemble": self.ensemble(source), None: None}
+        density = method.density
+        guardian = None if density is None else self.guardian(source, setting, density)
+        return dynamics[method.dynamics], guardian
+
+    def without_noise(
+        self, compared: Compared, source: Source, setting: SettingName
+    ) -> dict[str, Trained]:
+        """Every row of the noisy data once more, with nothing changed but the noise.
+
+        The drop by noise compares the two. The paper has other numbers for noiseless data, and a
+        search may choose others; a noiseless row that has the same ones is taken as it is.
+        """
+        rows: dict[str, Trained] = {}
+        known = list(compared["noiseless", setting].values())
+        for name, one in compared["noisy", setting].items():
+            work = one.train.work
+            assert isinstance(work, TrainPolicy)
+            dynamics, guardian = self.models(work.method, source, setting)
+            clean = replace(work, source=source, dynamics=dynamics, guardian=guardian)
+            same = next((x for x in known if x.train.work == clean), None)
+            if same is None:
+                where = f"drop/{setting}/{work.method.name}"
+                train = self.job(f"train/{where}", clean)
+                same = Trained(train, self.judge(where, train))
+                known.append(same)
+            rows[name] = same
         return rows
 
     def search(self, where: str, work: TrainPolicy) -> Job:

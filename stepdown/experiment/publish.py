@@ -13,7 +13,7 @@ from stepdown.artifacts import Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
 from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
-from stepdown.experiment.judging import TEAM, read_judged
+from stepdown.experiment.judging import TEAM, Trained, read_judged
 from stepdown.experiment.patients import ImportPatients, SimulatePatients, read_patients, read_truth
 from stepdown.experiment.plan import EvidencePlan, Plan, finished_evidence
 from stepdown.experiment.presets import ExperimentConfig
@@ -152,13 +152,21 @@ def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
     found = []
     for (data, setting), rows in plan.compared.items():
         judged: Judgments = {judge: dict(methods) for judge, methods in rules.items()}
-        for name, row in rows.items():
-            for judge, one in read_judged(desk, row.judge).items():
-                judged.setdefault(judge, {})[name] = one
+        for judge, methods in _read_rows(rows, desk).items():
+            judged.setdefault(judge, {}).update(methods)
+        clean = plan.without_noise.get(setting, {}) if data == "noisy" else {}
         curves = {name: desk.arrays(row.train) for name, row in rows.items()}
         seconds = {name: float(desk.about(row.train)["seconds"]) for name, row in rows.items()}
-        found.append(Comparison(plan.name, data, setting, judged, curves, seconds))
+        without_noise = _read_rows(clean, desk)
+        found.append(Comparison(plan.name, data, setting, judged, curves, seconds, without_noise))
     return found
+
+
+def _read_rows(rows: Mapping[str, Trained], desk: Desk) -> Judgments:
+    """What every judge has seen of trained rows."""
+    seen = {f"{name}/{judge}": one for name, row in rows.items()
+            for judge, one in read_judged(desk, row.judge).items()}  # fmt: skip
+    return _by_judge(seen)
 
 
 _SWEPT = ("parameter", "value", "judge", "metric", "mean", "sd", "low", "high")

@@ -56,7 +56,7 @@ class TrainPolicy:
         task = Task(
             hours,
             select,
-            dynamics=self._dynamics(desk),
+            dynamics=self.learned_in(desk),
             guardian=None if self.guardian is None else read_guardian(desk, self.guardian),
             penalty=self.method.penalty,
         )
@@ -81,7 +81,8 @@ class TrainPolicy:
             return self.config
         return apply_changes(self.config, desk.info(self.search)["chosen"])
 
-    def _dynamics(self, desk: Desk) -> Any:
+    def learned_in(self, desk: Desk) -> Any:
+        """The ensemble or the twin in which the method imagines hours, if it does."""
         if self.dynamics is None:
             return None
         return (read_twin if self.method.dynamics == "twin" else read_ensemble)(desk, self.dynamics)

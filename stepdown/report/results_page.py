@@ -150,16 +150,6 @@ class Results:
         """The comparison of the first screen."""
         return self.comparisons[0]
 
-    @property
-    def pairs(self) -> list[tuple[Comparison, Comparison]]:
-        """Noiseless and noisy comparisons that belong together."""
-        return [
-            (one, other)
-            for one in self.comparisons
-            for other in self.comparisons
-            if (one.data, other.data) == ("noiseless", "noisy") and _kind(one) == _kind(other)
-        ]
-
     def place(self, one: Comparison) -> str:
         """Where a comparison's table is kept; other cohorts than the first have a folder."""
         folder = "" if one.cohort == self.main.cohort else f"{one.cohort}/"
@@ -204,11 +194,12 @@ def _further(results: Results) -> list[Table]:
     tables = [
         Table(
             results.place(noisy).replace("noisy", "drop"),
-            drop_rows(clean, noisy),
-            [drop_grid(clean, noisy)],
+            drop_rows(noisy),
+            [drop_grid(noisy)],
             COLUMNS,
         )
-        for clean, noisy in results.pairs
+        for noisy in results.comparisons
+        if noisy.without_noise
     ]
     recorded = [x for x in results.comparisons if x.data == "recorded" and OURS in x.methods()]
     for one in recorded[:1]:

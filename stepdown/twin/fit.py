@@ -46,7 +46,7 @@ class TwinKind:
     name: str
     words: str = shown()  # in tables
     look: Look = shown()  # in figures
-    sizes: Any  # config of its network, as in the paper
+    sizes: Any  # config of its network: the paper's where it gives any, else ours
     small: Any  # the same for two cores
     make: Callable[..., Network]  # make(steps, signals, sizes, *, key): one that knows nothing yet
     fit: Callable[
@@ -58,10 +58,10 @@ class TwinKind:
 
 @dataclass(frozen=True)
 class TwinConfig:
-    """Which twin, and how it is fitted; defaults are the paper's (Sec. 4.1)."""
+    """Which twin, and how it is fitted, by default as in the paper (Sec. 4.1)."""
 
     kind: TwinKind
-    sizes: Any = None  # of its network; None: as in the paper
+    sizes: Any = None  # of its network; None: the kind's own
     base: Base | None = None  # what the network adds to; None: as usual for the kind
     profile: str = "cp"  # pump that persistence knows
     fit: FitConfig = FitConfig()  # of networks that bring none of their own

@@ -35,7 +35,11 @@ def check_dropout(rate: float) -> None:
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of the network; defaults are the paper's (docs/definitions.md, Twin)."""
+    """Sizes of the network.
+
+    The paper gives the numbers of layers and the dropout, no sizes: those are ours
+    (docs/definitions.md, section 15).
+    """
 
     width: int = 256
     heads: int = 8
@@ -112,7 +116,7 @@ class EncoderLayer(eqx.Module):
 
 
 class Transformer(eqx.Module):
-    """The paper's twin."""
+    """The paper's twin, in sizes of ours."""
 
     embed: eqx.nn.Linear
     layers: tuple[EncoderLayer, ...]

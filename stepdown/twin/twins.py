@@ -137,7 +137,9 @@ Size = Literal["paper", "small"]
 
 
 def twin_config(name: str, size: Size = "paper", profile: str = "cp") -> TwinConfig:
-    """A twin of the table, in the paper's size or small: minutes on two cores.
+    """A twin of the table, at full size or small: minutes on two cores.
+
+    The paper gives no sizes of its Transformer; there "paper" means ours (TransformerConfig).
 
     >>> small = sd.twin_config("mlp", "small")
     """

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from stepdown.experiment.datasets import Source
+from stepdown.experiment.datasets import FitEnsemble, Source
+from stepdown.experiment.guardians import FitGuardian
 from stepdown.experiment.jobs import (
     Desk,
     Job,
@@ -15,6 +16,7 @@ from stepdown.experiment.jobs import (
     jobs_of,
     run_jobs,
 )
+from stepdown.experiment.judging import JudgePolicies
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice, sizes_of
 from stepdown.experiment.training import TrainPolicy
@@ -214,6 +216,47 @@ def test_the_paper_shapes_no_reward_of_noisy_data_so_both_rows_are_one():
     assert noisy["mbpo"] == noisy["mbpo_shaped"]
     assert noisy["cormpo_kde"] == noisy["cormpo_unshaped"]
     assert recorded["mbpo"] != recorded["mbpo_shaped"]
+
+
+@pytest.mark.parametrize("searches", [False, True])
+@pytest.mark.parametrize("setting", ["ours", "paper"])
+def test_a_drop_by_noise_compares_trainings_that_differ_in_the_noise_alone(setting, searches):
+    plan = make_plan(replace(PRESETS["paper"], searches=searches), CohortChoice())
+    noisy, clean = plan.compared["noisy", setting], plan.without_noise[setting]
+    assert tuple(clean) == tuple(noisy) == PRESETS["paper"].methods
+    for name, one in noisy.items():
+        ours, theirs = one.train.work, clean[name].train.work
+        assert isinstance(ours, TrainPolicy)
+        assert isinstance(theirs, TrainPolicy)
+        assert (ours.source.data, theirs.source.data) == ("noisy", "noiseless")
+        assert replace(ours.source, data="noiseless") == theirs.source
+        for mine, other in ((ours.dynamics, theirs.dynamics), (ours.guardian, theirs.guardian)):
+            assert (mine is None) == (other is None)
+            if mine is not None and other is not None:  # of the same kind, from the other hours
+                assert isinstance(mine.work, FitEnsemble | FitGuardian)
+                assert replace(mine.work, source=theirs.source) == other.work
+        same = {"source": theirs.source, "dynamics": theirs.dynamics, "guardian": theirs.guardian}
+        assert replace(ours, **same) == theirs  # method, numbers, search, seeds and key
+        judges = [x.judge.work for x in (one, clean[name])]
+        assert all(isinstance(x, JudgePolicies) and x.bench == plan.bench for x in judges)
+
+
+def test_noise_alone_costs_six_further_trainings_in_the_papers_settings_and_none_in_ours():
+    plan = make_plan(PRESETS["paper"], CohortChoice())
+    assert plan.without_noise["ours"] == plan.compared["noiseless", "ours"]
+    names = [job.name for job in in_order(plan.jobs) if "/train/drop/" in job.name]
+    assert sorted(names) == [
+        f"guarded-7/train/drop/paper/{x}"
+        for x in ("cormpo_flow", "cormpo_kde", "disagreement", "mbpo", "mopo", "svr")
+    ]
+    clean = plan.without_noise["paper"]["cormpo_kde"].train.work
+    mixed = plan.compared["noiseless", "paper"]["cormpo_kde"].train.work
+    assert isinstance(clean, TrainPolicy)
+    assert isinstance(mixed, TrainPolicy)
+    told = [(x.config.penalty_weight, x.config.updates, x.config.jump_weight)
+            for x in (clean, mixed)]  # fmt: skip
+    assert told == [(0.08, 100_000, 0.0), (0.005, 90_000, 0.5)]
+    assert make_plan(PRESETS["full"], CohortChoice()).without_noise == {}
 
 
 @pytest.mark.parametrize("setting", ["ours", "paper"])

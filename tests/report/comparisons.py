@@ -1,5 +1,7 @@
 """Tiny comparisons whose numbers are known by hand."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,6 +59,14 @@ def comparison(
         "bc": {"held_out": np.array([[2.0, 2.0], [1.0, np.nan], [0.5, np.nan]])},
     }
     return Comparison(cohort, data, setting, both, curves, {"mbpo": 10.0, "cormpo_kde": 24.0})
+
+
+def noisy(setting: SettingName = "ours") -> Comparison:
+    """Noise costs every method 0.5 reward; the expert learned from neither data set."""
+    clean, rough = comparison(), comparison("noisy", setting, shift=-0.5)
+    expert = {"expert": judged([[1.0] * 4])}
+    seen = {judge: dict(known) | expert for judge, known in rough.judged.items()}
+    return replace(rough, judged=seen, without_noise=clean.judged)
 
 
 KNOWN = {"guarded-7": (1.0, 0.5), "guarded-8": (2.0, 0.0), "hidden-7": (6.0, 1.0)}

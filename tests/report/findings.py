@@ -55,7 +55,9 @@ CERTIFICATE = {
         {
             "method": "cormpo_kde", "value_in_truth": 3.0, "value_in_twin": 1.0,
             "value_in_model": 2.0, "floor": -12.0, "charged": 0.4, "bonus": 1.5, "redrawn": True,
-            "tv_known": 0.3, "rank_correlation": 0.25, "vacuous": False,
+            "tv_known": 0.3, "rank_correlation": 0.25, "vacuous": False, "weight": 0.12,
+            "gap": 41.5, "model": "twin", "model_lent": False, "density": "kde",
+            "density_lent": False,
         }
         | {f"{x}_{y}": z for x, own in BOUNDS.items() for y, z in own.items()}
     ]

@@ -41,7 +41,7 @@ from stepdown.report.labels import (
 )
 from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
 from stepdown.report.results_page import say_across, say_against, say_agreement
-from tests.report.comparisons import KNOWN, comparison, judged, together
+from tests.report.comparisons import KNOWN, comparison, judged, noisy, together
 
 
 def line(grid: Grid, name: str) -> list[Cell]:
@@ -128,8 +128,7 @@ def test_the_short_table_fits_a_terminal():
 
 
 def test_the_drop_is_paired_and_includes_its_share():
-    clean, rough = comparison("noiseless"), comparison("noisy", shift=-0.5)
-    rows = drop_rows(clean, rough)
+    rows = drop_rows(noisy())
     found = find(rows, "mbpo", "twin", "reward_drop")
     share = find(rows, "mbpo", "twin", "reward_drop_percent")
     assert found is not None
@@ -137,15 +136,29 @@ def test_the_drop_is_paired_and_includes_its_share():
     assert (found["mean"], found["low"], found["high"]) == (0.5, 0.5, 0.5)
     assert share["mean"] == pytest.approx(12.5)
     assert not any(row["method"] == "hold" for row in rows)  # nothing was learned there
-    cells = line(drop_grid(clean, rough), "MBPO")
+    cells = line(drop_grid(noisy()), "MBPO")
     assert [x.text for x in cells] == [
         "MBPO", "4.00", "3.50", "+0.50 (+12.5 %)",
         "0.50 ± 0.35", "0.00 ± 0.35", "+0.50 (+100.0 %)", "3.97 %",
     ]  # fmt: skip
 
 
+def test_the_drop_is_that_of_noise_alone_and_the_expert_has_none():
+    """A noiseless table of other settings does not enter, and one judgment is no comparison."""
+    grid = drop_grid(noisy())
+    assert [x.text for x in line(grid, "Expert (learned in the twin)")] == [
+        "Expert (learned in the twin)", *[DASH] * 6, "5.74 %",
+    ]  # fmt: skip
+    assert not any(row["method"] == "expert" for row in drop_rows(noisy()))
+    assert "nothing of it differs in noise, so it has no drop" in grid.note
+    assert "differ in the noise of the observations alone" in grid.note
+    assert "another λ, shaping and number of updates" not in grid.note
+    assert "another λ, shaping and number of updates" in drop_grid(noisy("paper")).note
+    assert drop_rows(comparison("noisy")) == []  # no training without the noise, no drop
+
+
 def test_claims_are_held_beside_what_was_found():
-    three = [comparison(), comparison("noiseless"), comparison("noisy", shift=-0.5)]
+    three = [comparison(), comparison("noiseless", shift=7.0), noisy()]
     grid = claims_grid(three)
     reward = line(grid, "Recorded: reward")
     assert [x.text for x in reward[1:4]] == ["+28 %", "+29.6 % (SVR)", "−3.00 (−75 %)"]

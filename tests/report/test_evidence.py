@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from stepdown.report.evidence import (
     say_measured,
 )
 from stepdown.report.evidence_figures import draw_evidence
+from stepdown.report.grids import DASH
 from stepdown.report.page import files_of
 from stepdown.report.results_page import (
     Results,
@@ -40,7 +42,7 @@ from stepdown.report.results_page import (
 )
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison
-from tests.report.findings import findings, without_truth
+from tests.report.findings import CERTIFICATE, findings, without_truth
 
 ROOT = Path(__file__).parents[2]
 
@@ -134,6 +136,20 @@ def test_rules_are_ordered_by_regret_and_bounds_below_the_least_value_say_nothin
     assert (grid.rows[1][2].text, grid.rows[1][2].note) == ("2.00", "1.50 to 2.50")
     (row,) = certificate_grid(findings()).rows
     assert [cell.note for cell in row[4:7]] == ["", "says nothing", "says nothing"]
+
+
+def test_certificates_say_what_they_were_made_with_and_what_the_gap_assumes():
+    ours = CERTIFICATE["rows"][0]
+    lent = {"method": "bc", "weight": 0.0, "model_lent": True, "density_lent": True}
+    rows = [ours, ours | lent | {"model": "ensemble"}]
+    grid = certificate_grid(replace(findings(), certificate={"rows": rows}))
+    said = {row[0].text: (row[0].note, row[7].text) for row in grid.rows}
+    assert said == {
+        "CORMPO (KDE)": ("λ 0.12; u: Kernels; in the twin", "41.50"),
+        "BC (cloning)": ("charges no density; (u: Kernels); (in the ensemble)", DASH),
+    }
+    assert grid.head[7] == "gap at most"
+    assert "It assumes the undiscounted, unshaped objective" in grid.note
 
 
 def test_every_table_is_a_file_with_the_numbers_of_the_findings():

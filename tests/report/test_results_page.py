@@ -17,13 +17,13 @@ from stepdown.report.results_page import (
     summary_html,
 )
 from stepdown.training import FitConfig
-from tests.report.comparisons import comparison, judged
+from tests.report.comparisons import comparison, judged, noisy
 
 
 @pytest.fixture(scope="module")
 def results(drawn) -> Results:
     main = comparison()
-    others = [comparison("noiseless"), comparison("noisy", shift=-0.5)]
+    others = [comparison("noiseless"), noisy()]
     others += [comparison(setting="paper"), comparison(cohort="hidden-8")]
     return Results(
         "Stepping down",

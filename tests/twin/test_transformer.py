@@ -1,5 +1,7 @@
 """The Transformer against textbook loops; positions, dropout and their absence."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -192,3 +194,17 @@ def test_sizes_that_do_not_fit_are_refused():
         TransformerConfig(dropout=1.0)
     with pytest.raises(ValueError, match="at least 1"):
         TransformerConfig(layers=0)
+
+
+def test_the_transformers_sizes_are_called_ours_and_are_those_of_the_document():
+    """The paper gives none."""
+    page = (Path(__file__).parents[2] / "docs/definitions.md").read_text("utf-8")
+    said = " ".join(page[page.index("* *Transformer.*") :].split())
+    own = TransformerConfig()
+    assert said.startswith(
+        "* *Transformer.* The paper prints three layers, two decoder layers and the dropout, and "
+        f"no sizes. These are ours (`TransformerConfig`): {own.width} wide, {own.heads} heads, "
+        f"feed-forward {own.feedforward:,}, decoder {own.decoder}."
+    )
+    assert (own.layers, own.dropout) == (3, 0.1)  # the paper's
+    assert "no sizes: those are ours" in " ".join((TransformerConfig.__doc__ or "").split())
