@@ -13,6 +13,7 @@ Nothing is learned here. A planner is a policy like any other, and it can say wh
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -136,8 +137,8 @@ class Planner(eqx.Module):
         levels = jnp.arange(LOWEST, HIGHEST + 1)
         allowed = jnp.ones(len(LEVELS), bool)
         penalty = jnp.zeros(len(LEVELS))
-        if self.penalty is not None:
-            penalty = jax.vmap(lambda level: self.penalty(state, level))(levels)
+        if (charge := self.penalty) is not None:
+            penalty = jax.vmap(lambda level: charge(state, level))(levels)
             allowed &= penalty < self.config.closed_from
         if self.clinicians is not None:
             allowed &= jnp.exp(self.clinicians(state)) >= self.config.least
@@ -153,11 +154,25 @@ def plan_offsets(config: PlannerConfig) -> Int[np.ndarray, "plans hours"]:
     return np.array([[one, *[one + other] * (config.hours - 1)] for one, other in pairs])
 
 
+@runtime_checkable
+class Several(Dynamics, Protocol):
+    """Dynamics that hold several models of the same records."""
+
+    @property
+    def members(self) -> int:
+        """How many."""
+        ...
+
+    def member(self, number: Int[Array, ""], /) -> Dynamics:
+        """One of them alone."""
+        ...
+
+
 def count_models(dynamics: Dynamics) -> int:
-    """Of the same records, side by side in one."""
-    return getattr(dynamics, "members", 1) if hasattr(dynamics, "member") else 1
+    """Of the same records, side by side in one; dynamics without members are one."""
+    return dynamics.members if isinstance(dynamics, Several) else 1
 
 
 def model_of(dynamics: Dynamics, number: Int[Array, ""]) -> Dynamics:
-    """One of them; dynamics without members are their own."""
-    return dynamics.member(number) if count_models(dynamics) > 1 else dynamics
+    """One of them."""
+    return dynamics.member(number) if isinstance(dynamics, Several) else dynamics

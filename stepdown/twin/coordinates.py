@@ -79,9 +79,10 @@ def bend(free: Float[Array, "*n"], within: Range) -> Float[Array, "*n"]:
     if isinstance(soft, float) and soft == 0.0:
         return jnp.clip(free, low, high)
     step, width = (free - low) / soft, (high - low) / soft
-    up = jax.nn.softplus(step) - jax.nn.softplus(step - width)
-    down = jax.nn.softplus(width - step) - jax.nn.softplus(-step)
-    return jnp.where(step < width / 2, low + soft * up, high - soft * down)
+    near = jnp.minimum(step, width - step)  # steps from the nearer edge
+    moved = jnp.maximum(near, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(near)))  # softplus of both
+    moved = soft * (moved - jnp.log1p(jnp.exp(near - width)))
+    return jnp.where(step < width / 2, low + moved, high - moved)
 
 
 def straighten(value: Float[Array, "*n"], within: Range) -> Float[Array, "*n"]:

@@ -114,7 +114,8 @@ class Twin(eqx.Module):
 
     def member(self, number: Int[Array, ""]) -> "Twin":
         """The twin by one of them alone."""
-        return replace(self, network=self.network.member(number)) if self.members > 1 else self
+        pick = getattr(self.network, "member", None)
+        return self if pick is None else replace(self, network=pick(number))
 
     def read(self, state: State) -> Float[Array, "steps used"]:
         """What a network sees of an hour: free coordinates, and the level of each sample."""

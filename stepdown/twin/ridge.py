@@ -102,7 +102,7 @@ def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
     signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
     change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
-    last, middle = signals[-1], signals.mean(0)
+    middle = signals.mean(0)
     low = jnp.maximum(-middle - HINGE, 0.0)
     index = jnp.round(level * LEVEL_SD + (len(LEVELS) - 1) / 2).astype(int)
     return jnp.concatenate(

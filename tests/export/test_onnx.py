@@ -271,7 +271,9 @@ def test_what_cannot_be_exported_is_said(hours, folder, tmp_path, capsys):
     scale = blank_coordinates(scaler.present, scaler.columns)
     ssm = twin_config("ssm", "small")
     twin = filled(lambda: make_twin(scaler, scale, 6, ssm, key=jr.key(1)))
-    with pytest.raises(ValueError, match=r"best, ridge, persistence, tdt, rotary, mlp\), got StateSpace"):
+    with pytest.raises(
+        ValueError, match=r"best, ridge, persistence, tdt, rotary, mlp\), got StateSpace"
+    ):
         twin_graph(twin, {})
     (tmp_path / "half/twin").mkdir(parents=True)
     assert main(["export", str(tmp_path / "half"), "--onnx", str(tmp_path / "x")]) == 2

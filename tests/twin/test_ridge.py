@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from stepdown.twin.fit import fit_twin, twin_rows
-from stepdown.twin.ridge import FREE, RidgeConfig, _left_out, _solve, features, fit_ridge
+from stepdown.twin.ridge import FREE, Ridge, RidgeConfig, _left_out, _solve, features, fit_ridge
 from tests.twin.toys import SELECT, SIGNALS, STEPS, TRAIN, pocket
 
 describe = jax.jit(jax.vmap(features))
 
 
 def rows_where_the_level_works_by_state(rows: int, seed: int):
-    """A sample comes to 0.5 · last + change · (0.2 + 0.3 · mean of the hour), and a little noise."""
+    """To come: 0.5 · last + change · (0.2 + 0.3 · mean of the hour), and a little noise."""
     draw = np.random.default_rng(seed)
     scores = draw.normal(size=(rows, STEPS, SIGNALS + 1))
     scores[..., -1] = draw.integers(-3, 4, rows)[:, None] / 2.29
@@ -79,6 +79,7 @@ def test_a_draw_is_the_center_and_a_kept_error_at_its_width():
     twin, _ = fit_twin(TRAIN, SELECT, pocket("ridge"), key=jr.key(0))
     scores, levels, _ = twin_rows(twin, TRAIN)
     network = twin.network
+    assert isinstance(network, Ridge)
     drawn = network.decode(scores[0], levels[0], key=jr.key(3))
     center = network.decode(scores[0], levels[0], key=None)
     rest = np.asarray(drawn - center)
