@@ -24,7 +24,7 @@ from stepdown.handover import Transitions
 from stepdown.signals import HORIZON
 
 ROUNDS = 10  # of playing and correcting
-STARTS, DRAWS = 512, 39  # of 39 draws and the truth, each has a fortieth of the places
+STARTS, DRAWS = 512, 39  # at most; of 39 draws and the truth, each has a fortieth of the places
 NOMINAL = 0.9
 LATER = 3  # hours from which on what passes no longer tells
 NARROWEST, WIDEST = 0.2, 2.0
@@ -41,7 +41,8 @@ def fit_width(twin: Any, select: Transitions, *, key: PRNGKeyArray) -> Any:
         return twin
     k_starts, *k_rounds = jr.split(key, ROUNDS + 2)
     seed = int(jr.randint(k_starts, (), 0, 2**31 - 1))
-    runs = np.sort(np.random.default_rng(seed).choice(runs, STARTS, replace=len(runs) < STARTS))
+    count = min(STARTS, len(runs))
+    runs = np.sort(np.random.default_rng(seed).choice(runs, count, replace=False))
     for number, k_round in enumerate(k_rounds):
         covered = play_runs(twin, select, runs, key=k_round)
         change = correction(covered) if number < ROUNDS else compromise(covered)
