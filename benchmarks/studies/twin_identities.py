@@ -67,7 +67,7 @@ from stepdown.signals import (
     hard_ranges,
 )
 from stepdown.twin.fit import Twin, fit_twin
-from stepdown.twin.twins import TWINS, twin_config
+from stepdown.twin.twins import JUDGING_TWIN, TWINS, twin_config
 
 ERRORS = ("mae", "mae_z", "mae_map", "crps", "crps_z", "coverage90")
 PAGE = DOCS / "definitions.md"
@@ -295,6 +295,7 @@ def movement(states: np.ndarray, scaler: Scaler) -> np.ndarray:
 HEADS = (
     "run and twin",
     "`mae_z`, `crps_z` (sd)",
+    "`mae_z` where the level is held",
     "`mae_map` (mmHg)",
     "coverage of the 90 % band by hour ahead, 1 to 6, and half its interval",
     "after calm hours",
@@ -311,15 +312,32 @@ def table(runs: Sequence[tuple[str, str]]) -> str:
     for words, path in runs:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
         config = found["about"]["config"]
-        rows.append([f"{words}: recorded", *[""] * 6, *away(found["recorded"])])
+        rows.append([f"{words}: recorded", *[""] * 7, *away(found["recorded"])])
         rows += [row(f"{words}: `{name}`", found[name]) for name in found if name in TWINS]
         sizes.append(
             f"{words}: {config['patients']} patients of version {config['version']}, seed "
             f"{config['seed']}, {'small' if config['small'] else 'full'} networks, "
             f"{config['samples']:,} samples"
         )
-    told = textwrap.fill(f"Runs: {'; '.join(sizes)}.", 120, break_on_hyphens=False)
+    told = f"Runs: {'; '.join(sizes)}. {over_runs(runs)}"
+    told = textwrap.fill(told.rstrip(), 120, break_on_hyphens=False)
     return f"{make_table(HEADS, rows)}\n\n{told}"
+
+
+def over_runs(runs: Sequence[tuple[str, str]]) -> str:
+    """The bands of the judging twin over all runs but those of before."""
+    files = [
+        json.loads(Path(path).read_text("utf-8")) for words, path in runs if "before" not in words
+    ]
+    each = [one[JUDGING_TWIN]["coverage90"]["all"]["mean"] for one in files if JUDGING_TWIN in one]
+    if not each:
+        return ""
+    means = ", ".join(f"{100 * x:.1f}" for x in np.mean(each, axis=0))
+    return (
+        f"Over the {len(each)} runs that are not of before, the bands of `{JUDGING_TWIN}` cover "
+        f"{means} % at hours 1 to 6; the least share of a run is {100 * np.min(each):.1f} %, the "
+        f"largest {100 * np.max(each):.1f} %."
+    )
 
 
 def row(words: str, found: dict) -> list[str]:
@@ -331,6 +349,7 @@ def row(words: str, found: dict) -> list[str]:
     return [
         words,
         f"{errors['mae_z']:.4f}, {errors['crps_z']:.4f}",
+        f"{found['errors']['held']['mae_z']:.4f}",
         f"{errors['mae_map']:.3f}",
         f"{by_hour(covered['all'])}, ± {widest / 2:.3f} at most",
         by_hour(covered["calm"]),

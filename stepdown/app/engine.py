@@ -39,7 +39,7 @@ from stepdown.signals import (
     PULSATILITY,
     REQUIRED,
 )
-from stepdown.twin.calibrated import Calibrated
+from stepdown.twin.calibrated import Calibrated, widen
 from stepdown.twin.filled import FilledTwin
 from stepdown.twin.fit import Twin, level_score
 from stepdown.twin.rollout import follow_plans
@@ -202,7 +202,7 @@ def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     def one(level):
         coming = level_score(twin.each(level))
         far, spread = eqx.filter_vmap(lambda x: x.expect(scores, coming))(network.members)
-        drawn = jnp.var(jax.vmap(network.widen)(network.errors), axis=0)
+        drawn = jnp.var(jax.vmap(lambda x: widen(x, network.width))(network.errors), axis=0)
         inside = jnp.mean(spread**2, axis=0) * drawn
         between = jnp.mean(jnp.var(far, axis=0), axis=0)
         return jnp.mean(inside, axis=0)[columns], between[columns]

@@ -23,12 +23,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy
-from stepdown.policies.constraint import REACH, masked
+from stepdown.policies.constraint import NEVER, REACH, masked
 from stepdown.policies.networks import level_in_force
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward
 from stepdown.signals import HIGHEST, LEVELS, LOWEST
 
-NEVER = -1e9  # a gain; finite, so that nothing becomes NaN
 TIE = 1e-4  # reward for each level of a change: equal gains go to the smaller one
 
 Hour = Float[Array, "steps columns"]

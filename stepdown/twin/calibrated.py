@@ -151,18 +151,19 @@ class Calibrated(eqx.Module):
             return center
         group = alike(latent, levels, self.members.walk[0], self.calm)
         row = self.first[group] + jr.randint(key, (), 0, self.count[group])
-        return center + spread * self.widen(self.errors[row])
-
-    def widen(self, error: Hour) -> Hour:
-        """An hour of errors: its mean as wide as what lasts, the rest as wide as what passes."""
-        lasting = jnp.mean(error, axis=0, keepdims=True)
-        return self.width[:1] * lasting + self.width[1:] * (error - lasting)
+        return center + spread * widen(self.errors[row], self.width)
 
     def loss(
         self, scores: Scores, levels: Levels, target: Hour, *, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         """Mean squared error of one draw, or of the center without a key."""
         return squared_error(self, scores, levels, target, key)
+
+
+def widen(error: Hour, width: Float[Array, "2 signals"]) -> Hour:
+    """An hour of errors: its mean as wide as what lasts, the rest as wide as what passes."""
+    lasting = jnp.mean(error, axis=0, keepdims=True)
+    return width[:1] * lasting + width[1:] * (error - lasting)
 
 
 def expect(line, members: Member, scores: Scores, levels: Levels) -> tuple[Hour, Hour]:

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.problem.scaling import LEVEL_SD
 from stepdown.signals import LEVELS
-from stepdown.twin.calibrated import FARTHEST, FEWEST, moved
+from stepdown.twin.calibrated import FARTHEST, FEWEST, moved, widen
 from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -76,10 +76,8 @@ class Ridge(eqx.Module):
             return center
         group = moved(latent, levels)
         row = self.first[group] + jr.randint(key, (), 0, self.count[group])
-        error, usual = self.errors[row], usual_error(self.spread, latent, levels)
-        lasting = jnp.mean(error, axis=0, keepdims=True)
-        error = self.width[:1] * lasting + self.width[1:] * (error - lasting)
-        return center + usual[None] * error
+        usual = usual_error(self.spread, latent, levels)
+        return center + usual[None] * widen(self.errors[row], self.width)
 
     @property
     def members(self) -> int:

@@ -5,7 +5,14 @@ import json
 import jax.random as jr
 import numpy as np
 
-from benchmarks.studies.twin_identities import judge, over_patients, scatter, table, violations
+from benchmarks.studies.twin_identities import (
+    judge,
+    over_patients,
+    over_runs,
+    scatter,
+    table,
+    violations,
+)
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.hours import make_transitions
 from stepdown.records.split import split_patients
@@ -63,6 +70,21 @@ def test_a_small_cohort_is_judged_as_a_whole(tmp_path):
     assert "24 patients of version 2, seed 3, small networks, 5,000 samples" in told
     assert "| now: `persistence` |" in told
     assert "| 0 / 0 / 0 |" in told
+    assert "runs that are not of before" not in told  # persistence does not judge
+    held = f"| {found['errors']['held']['mae_z']:.4f} |"
+    assert held in told
+
+
+def test_runs_are_summed_up_without_those_of_before(tmp_path):
+    for name, shares in (("a", [0.88, 0.9]), ("b", [0.9, 0.93]), ("old", [0.1, 0.1])):
+        covered = {"best": {"coverage90": {"all": {"mean": shares}}}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(covered))
+    files = [(words, str(tmp_path / f"{x}.json")) for words, x in
+             (("one", "a"), ("two", "b"), ("two before", "old"))]  # fmt: skip
+    told = over_runs(files)
+    assert told.startswith("Over the 2 runs")
+    assert "cover 89.0, 91.5 %" in told
+    assert told.endswith("the least share of a run is 88.0 %, the largest 93.0 %.")
 
 
 def test_intervals_are_over_patients_not_over_starts():

@@ -11,7 +11,7 @@ import pytest
 
 from stepdown.signals import DBP, HR
 from stepdown.training import FitConfig, member, stack
-from stepdown.twin.calibrated import Calibrated, Member, expect, features, fit_line
+from stepdown.twin.calibrated import Calibrated, Member, expect, features, fit_line, widen
 from stepdown.twin.fit import fit_twin, save_twin
 from stepdown.twin.twins import load_twin
 from tests.twin.toys import SELECT, SIGNALS, STEPS, TRAIN, pocket, toy_hours
@@ -100,7 +100,7 @@ def test_what_lasts_and_what_passes_have_widths_of_their_own():
     network = eqx.tree_at(lambda x: x.width, network, width)
     error = jnp.broadcast_to(jnp.arange(1.0, 7.0)[:, None], (STEPS, SIGNALS))
     by_hand = np.array([-3.25, -1.25, 0.75, 2.75, 4.75, 6.75])
-    assert np.allclose(network.widen(error), by_hand[:, None])
+    assert np.allclose(widen(error, network.width), by_hand[:, None])
 
 
 def textbook_features(scores, levels) -> np.ndarray:
