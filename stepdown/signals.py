@@ -41,6 +41,9 @@ SIGNALS = (
 FURTHER = (
     Signal("lactate", "mmol/L", "mmol/L", "Blood lactate", (0.0, 40.0), (0.3, 20.0)),
     Signal("norepinephrine", "µg/kg/min", "ug/kg/min", "Norepinephrine", (0.0, 10.0), (0.0, 3.0)),
+    # all pressors, and all pressors and inotropes, as one number each (records/drugs.py)
+    Signal("nee", "µg/kg/min", "ug/kg/min", "Norepinephrine equivalents", (0.0, 20.0), (0.0, 3.0)),
+    Signal("vis", "points", "{score}", "Vasoactive-inotropic score", (0.0, 2000.0), (0.0, 200.0)),
 )
 KNOWN = {signal.name: signal for signal in (*SIGNALS, *FURTHER)}
 NAMES = tuple(signal.name for signal in SIGNALS)  # the columns of a recording without further ones

@@ -1,13 +1,17 @@
-"""`stepdown import`: recordings in, a cohort folder out, laid out as by `stepdown simulate`."""
+"""`stepdown import`: recordings in, a cohort folder out, laid out as by `stepdown simulate`.
+
+Recordings come through a mapping file (`--columns`), hospital tables by their format (`--from`).
+"""
 
 import json
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from stepdown.artifacts import (
     CONFIG,
@@ -17,10 +21,12 @@ from stepdown.artifacts import (
     require_free,
     write_folder,
 )
+from stepdown.commands.import_charted import Format, import_charted
 from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort
 from stepdown.problem.hours import count_decisions
 from stepdown.records import files
+from stepdown.records.charted import ChartedConfig, Device, Pressure
 from stepdown.records.cleaning import CleaningConfig, LogRow
 from stepdown.records.importer import ImportConfig, Intake, import_cohort
 from stepdown.records.mapping import Columns, MappingError, read_mapping
@@ -37,13 +43,18 @@ class ImportCommand:
     """Import recordings into a cohort folder."""
 
     file: Positional[Path]  # recording (.csv, .parquet, .h5, .hdf5, .hea), or a folder of them
-    columns: Path  # mapping file that names columns and units
     out: Path  # new folder for the cohort
+    columns: Path | None = None  # mapping file that names columns and units
+    origin: Annotated[Format | None, arg(name="from")] = None  # hospital tables of this format
     profile: str = "cp"  # pump profile
     workers: int = 1  # processes that read files side by side
     secret: Path | None = None  # secret that makes pseudonyms out of patient names
     accept_losses: bool = False  # import also where cleaning empties most of a signal
     leave_out: bool = False  # leave out stays that need action, instead of refusing all
+    device: Device = ChartedConfig.device  # with --from: the one pump that is followed
+    pressure: Pressure = ChartedConfig.pressure  # with --from: where pressures were taken
+    carry: float = ChartedConfig.carry  # with --from: hours for which a charted level is believed
+    delay: float = ChartedConfig.delay  # with --from: minutes to storage where no table says it
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,27 @@ class ImportRecord:
 
 def import_recordings(command: ImportCommand) -> None:
     """Write the cohort, or nothing; finished files wait beside it if the work is interrupted."""
-    columns = read_mapping(command.columns)
+    if (command.columns is None) == (command.origin is None):
+        got = "neither" if command.columns is None else "both"
+        raise ValueError(f"expected --columns FILE or --from FORMAT, got {got}.")
+    if command.origin is not None:
+        _import_tables(command, command.origin)
+    elif command.columns is not None:
+        _import_mapped(command, read_mapping(command.columns))
+
+
+def _import_tables(command: ImportCommand, origin: Format) -> None:
+    """Hospital tables of a known format."""
+    if command.leave_out or command.accept_losses or command.workers != 1:
+        raise ValueError("--leave-out, --accept-losses and --workers go with --columns.")
+    config = ChartedConfig(command.device, command.pressure, command.carry, command.delay)
+    secret = _read_secret(command.secret)
+    said = import_charted(command.file, origin, config, command.profile, command.out, secret)
+    sys.stdout.write(said)
+
+
+def _import_mapped(command: ImportCommand, columns: Columns) -> None:
+    """Recordings through a mapping."""
     if command.workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {command.workers}.")
     require_free(command.out)

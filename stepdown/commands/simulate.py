@@ -13,12 +13,14 @@ import jax.random as jr
 from stepdown.artifacts import Content, require_free
 from stepdown.experiment.cohort_folder import write_simulated
 from stepdown.experiment.progress import progress
+from stepdown.patients.charting import chart_cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.population import PresetName, Version
 from stepdown.patients.recording import FaultConfig, corrupt
 from stepdown.patients.waveforms import simulate_waveforms
-from stepdown.records import files
+from stepdown.records import charted_tables, files
 
+CHARTS = 1  # what the key of the patients is folded with for their charts
 MINUTES = {"10min": 10.0, "5min": 5.0, "30s": 0.5}
 
 
@@ -36,6 +38,7 @@ class SimulateConfig:
     every: Literal["10min", "5min", "30s"] = "10min"  # time between samples
     waveforms: int = 0  # stays that are also recorded at 25 Hz
     faults: bool = False  # add labelled recording faults
+    charted: bool = False  # also as nurses chart, in tables of CLIF and MIMIC-IV
 
 
 def simulate(config: SimulateConfig) -> None:
@@ -56,6 +59,9 @@ def simulate(config: SimulateConfig) -> None:
         name = f"waveforms/{cohort.patient[row]}.parquet"
         # Recorded when its turn to be written comes: one stay at 25 Hz has millions of samples.
         extra[name] = _recorder(clean, latents, world, row, jr.fold_in(k_waves, row))
+    if config.charted:
+        stays = chart_cohort(clean, latents, key=jr.fold_in(k_cohort, CHARTS))
+        extra |= _charted(stays)
     words = _extras(config, len(faults))
     write_simulated(config.out, (cohort, latents), recipe, config.seed, extra=extra, words=words)
 
@@ -95,7 +101,30 @@ def _extras(config: SimulateConfig, faults: int) -> list[str]:
             f"`faults.parquet`: {faults:,} recording faults that were added on purpose, by "
             "patient, first and last sample, signal and kind."
         )
+    if config.charted:
+        sentences.append(
+            "`clif-3.0/`, `clif-2.1/`, `clif-2.1-rates/`, `mimic-iv/`: the same stays as nurses "
+            "chart them, in the tables of these formats, with drugs, and with stays that a study "
+            "has to leave out; `charted/` says what was charted."
+        )
     return sentences
+
+
+def _charted(stays) -> dict[str, Content]:
+    """The charts in every format, and as they were."""
+    tables = charted_tables
+    folders = {
+        "charted": (tables.truth_tables(stays), files.to_parquet, ".parquet"),
+        "clif-3.0": (tables.clif_3(stays), files.to_parquet, ".parquet"),
+        "clif-2.1": (tables.clif_2(stays), tables.to_csv, ".csv"),
+        "clif-2.1-rates": (tables.clif_2(stays, rates=True), tables.to_csv, ".csv"),
+        "mimic-iv": (tables.mimic_iv(stays), tables.to_csv_gz, ".csv.gz"),
+    }
+    return {
+        f"{folder}/{name}{ending}": write(table)
+        for folder, (content, write, ending) in folders.items()
+        for name, table in content.items()
+    }
 
 
 def _recorder(cohort, latents, world, row: int, key) -> Callable[[Path], None]:

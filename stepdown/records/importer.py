@@ -243,7 +243,7 @@ def import_file(file: Path, columns: Columns, config: ImportConfig) -> list[Stay
 
 def _left_out(looked: Looked, config: ImportConfig, file: Path) -> Stay:
     """A stay of which nothing is taken, and why."""
-    name = _pseudonym(looked.trace.patient, config.secret, file)
+    name = pseudonym(looked.trace.patient, config.secret, file)
     acts = sorted({f.code for f in looked.findings if f.severity == "action"})
     why = " and ".join(f"{code} {CODES[code].title.lower()}" for code in acts)
     log = (LogRow(name, "stays", 1, f"{why} needs action; left out as a whole"),)
@@ -259,7 +259,7 @@ def look(file: Path, columns: Columns, config: ImportConfig) -> Iterator[Looked]
         acts = [finding for finding in findings if finding.severity == "action"]
         try:
             _require_columns(file, trace, columns)
-            name = _pseudonym(trace.patient, config.secret, file)
+            name = pseudonym(trace.patient, config.secret, file)
             if acts:
                 yield Looked(trace, findings, None, _acts_in_words(file, acts), found=True)
                 continue
@@ -333,7 +333,8 @@ def _acts_in_words(file: Path, acts: Sequence[Finding]) -> str:
     )
 
 
-def _pseudonym(patient: str, secret: bytes | None, file: Path) -> str:
+def pseudonym(patient: str, secret: bytes | None, file: Path) -> str:
+    """The name under which a patient is kept: made with the secret, or their own if it is plain."""
     if secret is not None:
         return hmac.new(secret, patient.encode(), hashlib.sha256).hexdigest()[:16]
     if not PSEUDONYM.fullmatch(patient):

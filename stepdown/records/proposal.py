@@ -42,7 +42,9 @@ from stepdown.signals import FURTHER, KNOWN
 WORDS: dict[str, str] = {
     **{signal.name: signal.name for signal in FURTHER},
     "lactate": r"lactat|\blac\b",
-    "norepinephrine": r"norepi|noradren",
+    "norepinephrine": r"norepi(?!.*equiv)|noradren",
+    "nee": r"\bnee\b|norepi.*equiv",
+    "vis": r"\bvis\b|vasoactive",
     "pulsatility": r"puls(at|e press)|\bpp\b",
     "lvedp": r"edp\b|end diastolic",
     "tau": r"\btau\b|relaxation",

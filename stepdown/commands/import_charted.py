@@ -1,0 +1,114 @@
+"""Hospital tables to a cohort folder, with the flow of stays into it on its card."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from stepdown.artifacts import (
+    CONFIG,
+    Content,
+    config_to_dict,
+    provenance,
+    require_free,
+    to_json,
+    write_folder,
+)
+from stepdown.experiment.progress import progress
+from stepdown.patients.pump import load_profile
+from stepdown.records import files
+from stepdown.records.charted import Charted, ChartedConfig, make_charted
+from stepdown.records.clif import read_clif
+from stepdown.records.importer import pseudonym
+from stepdown.records.mimic import read_mimic
+from stepdown.signals import KNOWN
+
+Format = Literal["clif", "mimic-iv"]
+READERS = {"clif": read_clif, "mimic-iv": read_mimic}
+CARD, FLOW = "card.md", "flow.json"
+
+
+@dataclass(frozen=True)
+class ChartedRecord:
+    """What is saved about an import of hospital tables."""
+
+    minutes: float
+    profile: str
+    origin: Format
+    charted: ChartedConfig
+
+
+def import_charted(
+    folder: Path,
+    origin: Format,
+    config: ChartedConfig,
+    profile: str,
+    out: Path,
+    secret: bytes | None,
+) -> str:
+    """Write the cohort or nothing, and say what it is."""
+    load_profile(profile)  # an unknown one is refused before any work
+    require_free(out)
+    with progress("reading tables") as watch:
+        charts = READERS[origin](folder, config, watch)
+    made = make_charted(charts, config, folder)
+    names = tuple(pseudonym(name, secret, folder) for name in made.cohort.patient)
+    made = made._replace(cohort=replace(made.cohort, patient=names))
+    record = ChartedRecord(made.cohort.minutes, profile, origin, config)
+    counts = {"stays": made.flow, "findings": made.findings, "stored late": made.late}
+    content: dict[str, Content] = {
+        files.COHORT: files.to_parquet(files.cohort_table(made.cohort)),
+        CONFIG: to_json(config_to_dict(record)),
+        FLOW: to_json({name: dict(rows) for name, rows in counts.items()}),
+        CARD: charted_card(made, record).encode(),
+    }
+    about = provenance(config=record) | {"imported": True}
+    write_folder(out, content, kind=files.KIND, about=about)
+    lines = [_size(made), *(f"{words}: {count:,}" for words, count in made.flow)]
+    lines += [f"ATTENTION: {count:,} {words}." for words, count in made.findings]
+    return "\n".join(lines) + "\n"
+
+
+def charted_card(made: Charted, record: ChartedRecord) -> str:
+    """What was imported, from which stays, and what was assumed."""
+    cohort, config = made.cohort, record.charted
+    known = np.isfinite(np.asarray(cohort.signals))[np.asarray(cohort.seen)].mean(0)
+    signals = [
+        f"| `{name}` | {KNOWN[name].unit} | {f'{share:.0%}' if share else 'missing'} |"
+        for name, share in zip(cohort.columns, known, strict=True)
+    ]
+    parts = [
+        "# Dataset card: charted stays",
+        "**Hospital tables, imported; not checked by a clinician; not for care.**",
+        _size(made),
+        f"Read as {record.origin}. One row an hour, counted from the first charted level: the last "
+        "value charted in the hour and stored by its end, the level that held most of it, the "
+        f"drugs in force at its end. Pump: {config.device}. Pressures: {config.pressure} only. A "
+        f"charted level is believed for {config.carry:g} h, by its chart time. Where a table has "
+        f"no store time, {config.delay:g} min are assumed. There is no truth behind recordings, "
+        "hence no latents.",
+        "## Flow of stays",
+        _table(("stays", "number"), made.flow),
+        "## Signals",
+        "\n".join(["| signal | unit | hours that have it |", "|---|---|---|", *signals]),
+        "## Odd entries",
+        _table(("not used", "number"), made.findings) if made.findings else "None.",
+        "## Stored too late",
+        "Entries that were stored after the hour in which they were charted. Nobody knew them when "
+        "the next hour was decided, so they are in no state. Levels are only counted here: the "
+        "pump shows its own, so they hold from their chart time.",
+        _table(("signal", "entries"), made.late),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _size(made: Charted) -> str:
+    hours = int(np.sum(made.cohort.seen))
+    return f"{len(made.cohort.patient):,} stays, {hours:,} hours."
+
+
+def _table(head: tuple[str, str], rows: Sequence[tuple[str, int]]) -> str:
+    lines = [f"| {words} | {count:,} |" for words, count in rows]
+    return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---|", *lines])

@@ -1,0 +1,343 @@
+"""MIMIC-IV's `icu` tables as charts: stays, charted values, infusions.
+
+`chartevents` has several hundred million rows, so it is unpacked piece by piece and only rows of
+the items below are kept; the next piece is unpacked while this one is read. Every id is checked
+against its label in `d_items` before anything is believed, every unit against what the rows
+declare. Pump ids are those of the mapping tables of CLIF-MIMIC.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from stepdown.records.charted import ChartedConfig, Charts, read_levels
+from stepdown.records.drugs import add_shares
+from stepdown.records.readers import RecordingError
+
+PIECE = 32 * 2**20  # bytes that are read at once
+_LONGEST_LINE = 2**16
+_STAMP = "%Y-%m-%d %H:%M:%S"
+_DAMAGED = (EOFError, OSError, zlib.error, pl.exceptions.PolarsError)
+
+
+@dataclass(frozen=True)
+class Item:
+    """What an id means here, how its label must read, which units it may declare."""
+
+    name: str
+    label: str
+    units: tuple[str, ...] = ()  # in small letters; empty: text
+
+
+_MMHG, _FLOW = ("mmhg", "mmhg."), ("l/min",)
+_CHARTED = {
+    228156: Item("level", r"^performance level$"),
+    229675: Item("right", r"^performance level \(r\)$"),
+    229671: Item("right", r"^flow rate \(impella\) \(r\)$", _FLOW),
+    228154: Item("flow", r"^flow rate \(impella\)$", _FLOW),
+    229898: Item("lvedp", r"^lvedp \(impella\)$", _MMHG),
+    229679: Item("catheter", r"^type of catheter \(impella\)$"),
+    220050: Item("sbp", r"^arterial blood pressure systolic$", _MMHG),
+    220051: Item("dbp", r"^arterial blood pressure diastolic$", _MMHG),
+    220052: Item("map", r"^arterial blood pressure mean$", _MMHG),
+    220179: Item("cuff sbp", r"^non.?invasive blood pressure systolic$", _MMHG),
+    220180: Item("cuff dbp", r"^non.?invasive blood pressure diastolic$", _MMHG),
+    220181: Item("cuff map", r"^non.?invasive blood pressure mean$", _MMHG),
+    220045: Item("hr", r"^heart rate$", ("bpm", "/min")),
+    # other support; a row of one is enough
+    229270: Item("other", r"^flow \(ecmo\)$", _FLOW),
+    229842: Item("other", r"^flow \(ch\)$", _FLOW),
+    224660: Item("other", r"^ecmo$", _FLOW),
+    229254: Item("other", r"^flow \(lvad\)$", _FLOW),
+    229255: Item("other", r"^flow \(rvad\)$", _FLOW),
+    229823: Item("other", r"^flow \(vad\)$", _FLOW),
+    228198: Item("other", r"^tandem heart flow$", _FLOW),
+    225980: Item("other", r"^iabp volume$", ("ml",)),
+    220120: Item("other", r"^intra aortic ball?oon pump setting|intra aortic ballon"),
+}
+_DRUGS = {
+    221906: "norepinephrine",
+    221289: "epinephrine",
+    222315: "vasopressin",
+    221749: "phenylephrine",
+    221662: "dopamine",
+    221653: "dobutamine",
+    221986: "milrinone",
+}
+_NEEDED = ("level", "sbp", "dbp", "map", "hr")  # without these there is no cohort
+_CATHETERS = {"2.5 / CP": "cp", "2.5": "cp", "CP": "cp", "5": "5.0", "5.0": "5.0", "5.5": "5.5"}
+
+
+def read_mimic(folder: Path, config: ChartedConfig, watch: Callable[[float], None]) -> Charts:
+    """Charts from a folder that holds MIMIC-IV, or its `icu` folder."""
+    icu = folder / "icu" if (folder / "icu").is_dir() else folder
+    _check_labels(_file(icu, "d_items"))
+    stays = _read_stays(_file(icu, "icustays"))
+    findings: dict[str, int] = {}
+    charted = _read_charted(_file(icu, "chartevents"), config, findings, watch)
+    doses = _read_doses(_file(icu, "inputevents"), config) if _there(icu, "inputevents") else None
+    name = pl.col("name")
+    support = _support(charted)
+    pumped = pl.col("stay").is_in(
+        support.filter(pl.col("side") == "left")["stay"].unique().to_list()
+    )
+    entries = charted.filter(pumped & ~name.is_in(["right", "other", "catheter"]))
+    entries = entries.select("stay", "name", "time", "stored", "value")
+    return Charts(stays, entries, support, doses, findings)
+
+
+def _support(charted: pl.DataFrame) -> pl.DataFrame:
+    """Rows that tell which support ran: level and flow of a left pump, a right one, others."""
+    catheter = pl.col("text").str.strip_chars()
+    right = (pl.col("name") == "right") | ((pl.col("name") == "catheter") & (catheter == "RP"))
+    side = (
+        pl.when(right)
+        .then(pl.lit("right"))
+        .when(pl.col("name") == "other")
+        .then(pl.lit("other"))
+        .when(pl.col("name").is_in(["level", "flow", "catheter"]))
+        .then(pl.lit("left"))
+    )
+    named = pl.when(pl.col("name") == "catheter").then(
+        catheter.replace_strict(_CATHETERS, default=None, return_dtype=pl.String)
+    )
+    rows = charted.with_columns(side=side, device=named).drop_nulls("side")
+    return rows.select("stay", "time", "side", "device")
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _there(icu: Path, table: str) -> bool:
+    return any((icu / f"{table}{ending}").is_file() for ending in (".csv.gz", ".csv"))
+
+
+def _file(icu: Path, table: str) -> Path:
+    for ending in (".csv.gz", ".csv"):
+        if (icu / f"{table}{ending}").is_file():
+            return icu / f"{table}{ending}"
+    raise RecordingError(
+        f"{icu}: expected MIMIC-IV's table {table}.csv.gz, found none; name the folder that holds "
+        "`icu`, or that folder itself."
+    )
+
+
+def _check_labels(file: Path) -> None:
+    """Refuse a dictionary in which an id of ours means something else."""
+    table = pl.concat(_pieces(file, ("itemid", "label")))
+    labels = dict(table.select("itemid", "label").iter_rows())
+    wanted = {
+        **{i: x.label for i, x in _CHARTED.items()},
+        **{i: f"^{x}$" for i, x in _DRUGS.items()},
+    }
+    for item, pattern in wanted.items():
+        label = labels.get(str(item))
+        if label is not None and not re.search(pattern, label.strip().lower()):
+            raise RecordingError(
+                f"{file}: expected item {item} to be {pattern!r}, got {label!r}; the ids of this "
+                "export are not those of MIMIC-IV, import it by a mapping file instead."
+            )
+    for item in [i for i, x in _CHARTED.items() if x.name in _NEEDED and str(i) not in labels]:
+        raise RecordingError(
+            f"{file}: expected item {item} ({_CHARTED[item].name}), which is missing; copy the "
+            "whole table."
+        )
+
+
+def _read_stays(file: Path) -> pl.DataFrame:
+    wanted = ("subject_id", "stay_id", "intime", "outtime")
+    table = pl.concat(_pieces(file, wanted))
+    if table["stay_id"].is_duplicated().any():
+        raise RecordingError(f"{file}: expected each stay_id once, got one twice; export it again.")
+    return table.select(
+        stay=_numbers(table, "stay_id", file).cast(pl.Int64),
+        patient="subject_id",
+        begin=_times(table, "intime", file),
+        end=_times(table, "outtime", file),
+    )
+
+
+def _read_charted(
+    file: Path, config: ChartedConfig, findings: dict[str, int], watch: Callable[[float], None]
+) -> pl.DataFrame:
+    """The rows of our items, piece by piece."""
+    wanted = ("stay_id", "charttime", "storetime", "itemid", "value", "valuenum", "valueuom")
+    items = [str(item) for item in _CHARTED]
+    kept = []
+    for piece in _pieces(file, wanted, watch):
+        rows = piece.filter(pl.col("itemid").is_in(items))
+        _check_units(rows, file)
+        kept.append(_entries(rows, file, config, findings))
+    return pl.concat(kept)
+
+
+def _entries(rows: pl.DataFrame, file: Path, config: ChartedConfig, findings: dict[str, int]):
+    """Compact rows: text only where it is read as text."""
+    names = {str(item): about.name for item, about in _CHARTED.items()}
+    level, text = pl.col("name") == "level", pl.col("name").is_in(["level", "catheter"])
+    read = read_levels(pl.col("value"))
+    time, unknown = _times(rows, "charttime", file), rows["storetime"].is_null()
+    if unknown.any():
+        words = "entries without a store time, assumed"
+        findings[words] = findings.get(words, 0) + int(unknown.sum())
+    assumed = time.dt.offset_by(f"{round(60 * config.delay)}s")
+    stored = _times(
+        rows.with_columns(pl.col("storetime").fill_null(pl.col("charttime"))), "storetime", file
+    )
+    return rows.with_columns(
+        name=pl.col("itemid").replace_strict(names, return_dtype=pl.String),
+        time=time,
+        stored=pl.when(unknown).then(assumed).otherwise(stored),
+        stay=_numbers(rows, "stay_id", file).cast(pl.Int64),
+    ).select(
+        "stay",
+        "name",
+        "time",
+        "stored",
+        value=pl.when(level)
+        .then(read)
+        .otherwise(pl.col("valuenum").cast(pl.Float64, strict=False)),
+        text=pl.when(text).then("value"),
+    )
+
+
+def _check_units(rows: pl.DataFrame, file: Path) -> None:
+    """Refuse a number whose row declares another unit than its item has."""
+    for item, about in _CHARTED.items():
+        if not about.units:
+            continue
+        unit = pl.col("valueuom").str.strip_chars().str.to_lowercase()
+        wrong = rows.filter(
+            (pl.col("itemid") == str(item))
+            & ~unit.is_in(about.units)
+            & pl.col("valueuom").is_not_null()
+        )
+        for row in wrong.iter_rows(named=True):
+            raise RecordingError(
+                f"{file}, row {row['row']}: expected {about.name} in {about.units[0]}, got "
+                f"{row['valueuom']!r}; convert the values, or leave these rows out."
+            )
+
+
+def _read_doses(file: Path, config: ChartedConfig) -> pl.DataFrame:
+    """Infusions as changes of a rate: a start, and an end where no other rate follows at once."""
+    wanted = ("stay_id", "starttime", "endtime", "storetime", "itemid", "rate", "rateuom")
+    wanted = (*wanted, "patientweight", "statusdescription")
+    items = {str(item): drug for item, drug in _DRUGS.items()}
+    pieces = [p.filter(pl.col("itemid").is_in(list(items))) for p in _pieces(file, wanted)]
+    rows = pl.concat(pieces)
+    rows = rows.filter(
+        (pl.col("statusdescription").fill_null("") != "Rewritten") & pl.col("rate").is_not_null()
+    )
+    begin, end = _times(rows, "starttime", file), _times(rows, "endtime", file)
+    assumed = begin.dt.offset_by(f"{round(60 * config.delay)}s")
+    stored = _times(
+        rows.with_columns(pl.col("storetime").fill_null(pl.col("starttime"))), "storetime", file
+    )
+    starts = rows.select(
+        "row",
+        stay=_numbers(rows, "stay_id", file).cast(pl.Int64),
+        drug=pl.col("itemid").replace_strict(items, return_dtype=pl.String),
+        time=begin,
+        end=end,
+        stored=pl.when(pl.col("storetime").is_null()).then(assumed).otherwise(stored),
+        dose=_numbers(rows, "rate", file),
+        unit=pl.col("rateuom"),
+        weight=pl.col("patientweight").cast(pl.Float64, strict=False),
+    )
+    ends = starts.with_columns(
+        time=pl.col("end"), stored=pl.max_horizontal("end", "stored"), dose=pl.lit(0.0)
+    ).join(starts, ["stay", "drug", "time"], "anti")
+    shares = add_shares(pl.concat([starts, ends]), str(file))
+    return shares.select("stay", "drug", "time", "stored", "nee", "vis")
+
+
+def _numbers(table: pl.DataFrame, column: str, file: Path) -> pl.Series:
+    """A column of numbers, or the row that is none."""
+    read = table[column].cast(pl.Float64, strict=False)
+    _refuse(table, read, column, "a number", file)
+    return read
+
+
+def _times(table: pl.DataFrame, column: str, file: Path) -> pl.Series:
+    read = table[column].str.to_datetime(_STAMP, strict=False, time_unit="us")
+    _refuse(table, read, column, "a time such as 2180-07-23 14:00:00", file)
+    return read
+
+
+def _refuse(table: pl.DataFrame, read: pl.Series, column: str, wanted: str, file: Path) -> None:
+    for row in table.filter(read.is_null()).iter_rows(named=True):
+        raise RecordingError(
+            f"{file}, row {row['row']}: expected {wanted} in {column}, got {row[column]!r}; "
+            "correct the row or leave it out."
+        )
+
+
+# ── one file, piece by piece ─────────────────────────────────────────────────────────────────────
+
+
+def _pieces(
+    file: Path, wanted: Sequence[str], watch: Callable[[float], None] = lambda share: None
+) -> Iterator[pl.DataFrame]:
+    """The wanted columns as text, with the number of each row in the file."""
+    try:
+        with file.open("rb") as raw, ThreadPoolExecutor(1) as unpacker:
+            opened = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
+            head = _header(file, opened.readline(_LONGEST_LINE), wanted)
+            size, row, blocks = file.stat().st_size, 2, _blocks(opened.read)
+            coming = unpacker.submit(next, blocks, None)
+            while (block := coming.result()) is not None:
+                coming = unpacker.submit(next, blocks, None)
+                table = pl.read_csv(
+                    io.BytesIO(head + block),
+                    infer_schema=False,
+                    row_index_name="row",
+                    row_index_offset=row,
+                )
+                row += table.height
+                watch(min(raw.tell() / size, 1.0))
+                yield table.select("row", *wanted)
+            if row == 2:
+                raise RecordingError(f"{file}: expected rows, got none; export it again.")
+    except _DAMAGED as error:
+        words = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise RecordingError(
+            f"{file}: expected a whole table in UTF-8, got a damaged or foreign one ({words}); "
+            "copy it again and compare its checksum."
+        ) from error
+
+
+def _header(file: Path, line: bytes, wanted: Sequence[str]) -> bytes:
+    try:
+        names = line.decode().lstrip("\ufeff").strip().split(",")
+    except UnicodeDecodeError as error:
+        raise RecordingError(
+            f"{file}: expected a table in UTF-8, got another encoding; convert it."
+        ) from error
+    for name in [name for name in wanted if name not in names]:
+        raise RecordingError(
+            f"{file}: expected a column {name!r}, which is missing; there are: "
+            f"{', '.join(names[:20])}. Copy the table as MIMIC-IV has it."
+        )
+    return ",".join(names).encode() + b"\n"
+
+
+def _blocks(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Whole lines, some megabytes at a time."""
+    rest = b""
+    while data := read(PIECE):
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            rest += data
+            continue
+        yield rest + data[:cut]
+        rest = data[cut:]
+    if rest:
+        yield rest
