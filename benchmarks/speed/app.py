@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.servers import PORT, get, serve_app, wait, wait_for_reviews
+from benchmarks.servers import PORT, ask, get, serve_app, wait, wait_for_reviews
 from stepdown.app.audit import Audit, verify
 
 ECHO = """
@@ -70,7 +70,7 @@ def main() -> None:
 def a_body() -> dict:
     """The request of a recorded moment that is answered, not refused."""
     for row in get("/v1/patients")["patients"]:
-        answer = get(f"/v1/patients/{row['patient']}/whatif")
+        answer = ask(f"/v1/patients/{row['patient']}/whatif")
         if answer["status"] == "ok":
             return get(f"/v1/audit/{answer['audit_id']}")["body"]["request"]
     raise ValueError("expected a patient whose what-if is not refused, found none.")

@@ -3,14 +3,18 @@
 SQLite in WAL mode, each entry fsynced before it is acknowledged. Every entry holds the digest of
 the one before it, and a second file (the anchor) holds the digest of the newest, so that edits,
 deletions, swaps and a cut-off end are all found. A crash can lose the entry that was being
-written; one that was written may be one ahead of the anchor. Who can rewrite both files can
-forge both: the audit shows tampering by accident or by one file, it does not prevent it.
+written; one that was written may be one ahead of the anchor. Digests are keyed (HMAC-SHA-256) with
+a key that only the owner of the files can read, as the files themselves: without it nobody can
+write an entry that verifies. Who can read the key can forge all: keep a copy of it, and of the
+anchor, where the app's owner cannot write.
 """
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-AUDIT, ANCHOR = "audit.sqlite", "audit.anchor"
+AUDIT, ANCHOR, KEY = "audit.sqlite", "audit.anchor", "audit.key"
+OWNER = 0o600  # of every file
 Kind = Literal["start", "whatif", "response", "limits", "choice"]
 
 _FIRST = "0" * 64  # what the first entry follows
@@ -49,10 +54,10 @@ class Entry:
         return json.loads(self.body)
 
 
-def digest_of(number: int, time: str, kind: str, body: str, before: str) -> str:
-    """The digest of an entry: of all it says and of the entry before."""
+def digest_of(key: bytes, number: int, time: str, kind: str, body: str, before: str) -> str:
+    """The keyed digest of an entry: of all it says and of the entry before."""
     told = json.dumps([number, time, kind, body, before], separators=(",", ":"))
-    return hashlib.sha256(told.encode()).hexdigest()
+    return hmac.new(key, told.encode(), hashlib.sha256).hexdigest()
 
 
 class Audit:
@@ -60,13 +65,20 @@ class Audit:
 
     def __init__(self, folder: Path):
         """Open or begin the audit in a folder; a damaged one is refused."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = threading.Lock()
+        new = not (folder / AUDIT).exists()
+        for name in (AUDIT, ANCHOR):
+            os.close(os.open(folder / name, os.O_CREAT, OWNER))
+            (folder / name).chmod(OWNER)
+        if new and not (folder / KEY).exists():
+            _write_key(folder)
+        self._key = _read_key(folder)
         self._database = _connect(folder / AUDIT)
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute(_TABLE)
-        self._anchor = os.open(folder / ANCHOR, os.O_RDWR | os.O_CREAT, 0o600)
+        self._anchor = os.open(folder / ANCHOR, os.O_RDWR)
         _lock_for_us(self._anchor, folder)
         newest = self.newest(1)
         self._last = (newest[0].id, newest[0].digest) if newest else (0, _FIRST)
@@ -79,7 +91,7 @@ class Audit:
         text = json.dumps(body, separators=(",", ":"), sort_keys=True, allow_nan=False)
         with self._lock:
             number, before = self._last[0] + 1, self._last[1]
-            digest = digest_of(number, time, kind, text, before)
+            digest = digest_of(self._key, number, time, kind, text, before)
             row = (number, time, kind, text, before, digest)
             with self._database:
                 self._database.execute(
@@ -137,11 +149,11 @@ def verify(folder: Path) -> Verdict:
         raise FileNotFoundError(f"{folder}: expected a folder with an {AUDIT}, found none.")
     number, before, newest = 0, _FIRST, (0, _FIRST)
     try:
-        known = _read_anchor(folder / ANCHOR)
+        key, known = _read_key(folder), _read_anchor(folder / ANCHOR)
         anchored = None
         for entry in _walk(folder / AUDIT):
             number += 1
-            if problem := _problem(entry, number, before):
+            if problem := _problem(key, entry, number, before):
                 return Verdict(False, number - 1, problem, number)
             before, newest = entry.digest, (entry.id, entry.digest)
             anchored = entry if known is not None and entry.id == known[0] else anchored
@@ -154,13 +166,17 @@ def verify(folder: Path) -> Verdict:
     return Verdict(True, number)
 
 
-def _problem(entry: Entry, number: int, before: str) -> str:
+def _problem(key: bytes, entry: Entry, number: int, before: str) -> str:
     if entry.id != number:
         return f"Expected entry {number}, got entry {entry.id}: one is missing or out of order."
     if entry.before != before:
         return f"Entry {number} does not follow the entry before it: one was replaced or moved."
-    told = digest_of(entry.id, entry.time, entry.kind, entry.body, entry.before)
-    return "" if told == entry.digest else f"Entry {number} was changed after it was written."
+    told = digest_of(key, entry.id, entry.time, entry.kind, entry.body, entry.before)
+    return (
+        ""
+        if hmac.compare_digest(told, entry.digest)
+        else f"Entry {number} was changed after it was written."
+    )
 
 
 def _walk(path: Path) -> Iterator[Entry]:
@@ -194,6 +210,25 @@ def _check_anchor(
     held = _FIRST if number == 0 else anchored.digest if anchored else ""
     if held != digest:
         raise AuditError(f"entry {number} is not the one that the anchor knows.")
+
+
+def _write_key(folder: Path) -> None:
+    file = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER)
+    os.write(file, secrets.token_hex(32).encode())
+    os.fsync(file)
+    os.close(file)
+
+
+def _read_key(folder: Path) -> bytes:
+    file = folder / KEY
+    if not file.is_file():
+        raise AuditError(
+            f"expected {KEY} beside the audit, found none. Put it back; if the audit is older than "
+            "keys, keep it where it is and give the app another --state folder."
+        )
+    if file.stat().st_mode & 0o077:
+        raise AuditError(f"expected a {KEY} that only its owner can read. Run chmod 600 on it.")
+    return file.read_bytes()
 
 
 def _anchor_line(number: int, digest: str) -> bytes:

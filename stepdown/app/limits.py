@@ -2,12 +2,12 @@
 
 Gates, refusals, sentences and screens all read them here. A limit is crossed at the limit itself,
 as in docs/definitions.md (stable strictly above). Of two sets of limits the most restrictive value
-of each wins.
+of each wins. The file of a site is a floor: no preset and nobody at a screen goes below it.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,9 +65,9 @@ LABELS = {
 
 
 def effective_limits(site: Limits, *presets: str | None) -> Limits:
-    """The most restrictive of the presets, `site` being the site's own."""
+    """The most restrictive of the presets and the site's own, which always are in force."""
     table = PRESETS | {"site": site}
-    return most_restrictive(*(table[name] for name in presets if name is not None))
+    return most_restrictive(site, *(table[name] for name in presets if name is not None))
 
 
 def most_restrictive(*limits: Limits) -> Limits:
@@ -80,8 +80,12 @@ def most_restrictive(*limits: Limits) -> Limits:
     return Limits(**found)
 
 
-def limits_from_dict(table: Mapping[str, Any]) -> Limits:
-    """Limits out of JSON; unknown names and looser values are refused."""
+def limits_from_dict(table: Mapping[str, Any], floor: Limits | None = None) -> Limits:
+    """Limits out of JSON; unknown names and values looser than the floor are refused.
+
+    What is not named is that of the floor, by default the loosest limits.
+    """
+    floor = floor or Limits()
     known = [field.name for field in fields(Limits)]
     for name, value in table.items():
         if name not in known:
@@ -90,7 +94,18 @@ def limits_from_dict(table: Mapping[str, Any]) -> Limits:
         if not number and not (value is None and name.endswith("_high")):
             raise ValueError(f"{name}: expected a number.")
     given: dict[str, Any] = {n: x if x is None else float(x) for n, x in table.items()}
-    return Limits(**given)
+    found = Limits(**(asdict(floor) | given))
+    strict = most_restrictive(floor, found)
+    for name in known:
+        least, value = getattr(strict, name), getattr(found, name)
+        if value != least:
+            word = "least" if name.endswith("_low") else "most"
+            told = "none" if value is None else f"{value:g}"
+            raise ValueError(
+                f"{name}: expected at {word} {least:g}, the limit of the site's file, got {told}. "
+                "Limits may only be made stricter; to loosen one, change the file."
+            )
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stepdown import __version__
 from stepdown.app.audit import Entry, verify
 from stepdown.app.gates import GATES, refusal_codes
-from stepdown.app.limits import LABELS, PRESETS, PresetName, effective_limits, limits_from_dict
+from stepdown.app.limits import LABELS, PRESETS, PresetName
 from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
 from stepdown.app.request import LONGEST, Request, request_from_dict
 from stepdown.app.security import COOKIE, hash_token
@@ -38,7 +38,7 @@ AnyLevel = Annotated[int, Field(ge=0, le=HIGHEST)]  # also P-0 and P-1, where a 
 Time = Annotated[str, Field(max_length=40)]
 Reason = Annotated[str, Field(max_length=20_000)]
 PATIENT = r"^[A-Za-z0-9._-]{1,64}$"
-WHO = r"^[A-Za-z0-9._ -]{0,32}$"
+WHO = r"^[A-Za-z0-9._ -]{0,31}[A-Za-z0-9]$"  # initials or a name
 REASON = 500  # characters that are kept
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -86,13 +86,13 @@ class WhatIfBody(BaseModel):
 
 
 class ResponseBody(BaseModel):
-    """What a clinician says to an answer; Disagree needs a reason."""
+    """What a clinician says to an answer, and who it is; Disagree needs a reason."""
 
     model_config = _STRICT
     audit_id: Annotated[int, Field(ge=1, le=2**53)]
     answer: Literal["agree", "disagree", "not_now"]
+    by: Annotated[str, Field(pattern=WHO)]
     reason: Reason = ""
-    by: Annotated[str, Field(pattern=WHO)] = ""
 
 
 class ChoiceBody(BaseModel):
@@ -102,8 +102,8 @@ class ChoiceBody(BaseModel):
     patient: Annotated[str, Field(pattern=PATIENT)]
     at: Time | None = None
     p: Level
+    by: Annotated[str, Field(pattern=WHO)]
     reason: Reason = ""
-    by: Annotated[str, Field(pattern=WHO)] = ""
 
 
 class LimitsBody(BaseModel):
@@ -111,7 +111,7 @@ class LimitsBody(BaseModel):
 
     model_config = _STRICT
     preset: PresetName
-    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._ -]{1,32}$")]
+    by: Annotated[str, Field(pattern=WHO)]
     site: dict[Annotated[str, Field(max_length=32)], Value | None] | None = None
 
 
@@ -215,7 +215,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, words in (
         (400, "not JSON"),
         (401, "a token is needed"),
-        (403, "X-CSRF-Token is needed"),
+        (403, "from another site, or X-CSRF-Token is needed"),
         (404, "unknown"),
         (408, "too slow"),
         (409, "cannot be done with this state"),
@@ -309,9 +309,15 @@ async def readyz(desk: Here) -> JSONResponse:
     if service.phase == "ready":
         return JSONResponse({"status": "ready", "model": service.engine.model})
     code = "R13" if service.phase == "refused" else "warming"
-    told = service.problem or "The models are being loaded."
-    body = {"code": code, "sentence": told, "where": [], "status": service.phase}
+    body = {"code": code, "sentence": _state(service), "where": [], "status": service.phase}
     return JSONResponse(body, 503, {"Retry-After": "2"})
+
+
+def _state(service: Service) -> str:
+    """Why there are no models; where files lie is told by the server's own log."""
+    if service.phase == "warming":
+        return "The models are being loaded."
+    return "The models could not be loaded; the log of the server says why."
 
 
 @about.get("/v1/session")
@@ -362,7 +368,7 @@ def patients(desk: Here) -> JSONResponse:
 def patient(desk: Here, patient: Patient, at: At = None) -> JSONResponse:
     """One patient at a moment."""
     row = patient_row(*desk.find_moment(patient, at))
-    return JSONResponse(row | {"review": desk.service.reviews.get(patient)})
+    return JSONResponse(row | {"review": desk.service.review_of(patient)})
 
 
 @patients_only.get("/{patient}/trends")
@@ -379,7 +385,7 @@ def data_quality(desk: Here, patient: Patient, at: At = None) -> JSONResponse:
     return JSONResponse(quality(*desk.find_moment(patient, at), desk.service.gates))
 
 
-@patients_only.get("/{patient}/whatif", responses={200: {"model": Answer}}, name="whatif")
+@patients_only.post("/{patient}/whatif", responses={200: {"model": Answer}}, name="whatif")
 async def recorded_whatif(
     desk: Here,
     patient: Patient,
@@ -387,7 +393,7 @@ async def recorded_whatif(
     h: Annotated[int, Query(ge=1, le=HORIZON)] = HORIZON,
     limits: PresetName | None = None,
 ) -> Response:
-    """What would happen under each level, at a moment of the recording."""
+    """What would happen under each level, at a moment of the recording; kept in the audit."""
     stay, minute = desk.find_moment(patient, at)
     source: dict[str, Any] = {"patient": patient, "minute": minute}
     return await desk.answer(request_at(stay, minute, h, limits), source)
@@ -429,10 +435,9 @@ def set_limits(desk: Here, body: LimitsBody, x_csrf_token: Csrf = "") -> JSONRes
     """Choose a preset, or set stricter limits of the site's own; an entry of the audit."""
     desk.require_csrf(x_csrf_token)
     try:
-        site = limits_from_dict(body.site) if body.site is not None else None
+        number = desk.service.set_limits(body.preset, body.site, body.by)
     except ValueError as error:
         raise HTTPException(422, str(error)) from None
-    number = desk.service.set_limits(body.preset, site, body.by)
     return JSONResponse(_limits(desk.service) | {"audit_id": number})
 
 
@@ -440,13 +445,14 @@ def _limits(service: Service) -> dict[str, Any]:
     presets = PRESETS | {"site": service.site}
     return {
         "preset": service.preset,
-        "effective": asdict(effective_limits(service.site, service.preset)),
+        "effective": asdict(service.limits),
         "presets": {
             name: {"label": LABELS[name], "limits": asdict(one)} for name, one in presets.items()
         },
         "gates": asdict(service.gates),
         "changed": service.changed,
-        "rule": "The most restrictive value wins; a site may only make limits stricter.",
+        "rule": "The most restrictive value wins; the limits of the site are always in force, and "
+        "nobody can set them looser than its file.",
     }
 
 
@@ -455,7 +461,7 @@ def model(desk: Here) -> JSONResponse:
     """The model card: version, digests, patients, settings, scores of the run."""
     loaded = desk.service.loaded
     if loaded is None:
-        raise HTTPException(503, desk.service.problem or "The models are being loaded.")
+        raise HTTPException(503, _state(desk.service))
     return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine)})
 
 

@@ -1,8 +1,9 @@
 """The fence around the server, as plain ASGI: sizes, hosts, tokens, headers, a log without names.
 
-A page of another site can neither read answers (no CORS), nor frame them, nor write: writes need
-JSON, and those that change something need the token of the session in a header. Requests for
-another host name are refused, which stops a name that was bent to this machine.
+A page of another site can neither read answers (no CORS), nor frame them, nor write: whatever is
+kept comes by POST, which needs JSON and must not be sent by another site's page; what changes
+something needs the token of the session in a header. Requests for another host name are refused,
+which stops a name that was bent to this machine.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ ADDED = {  # by status of a refusal
     413: (b"connection", b"close"),
     429: (b"retry-after", b"1"),
 }
-COMPUTED = "/v1/whatif"  # what is sent away when the line is full
+COMPUTED = re.compile(r"/v1/(patients/[^/]+/)?whatif")  # what is sent away when the line is full
+READING = ("GET", "HEAD")  # what keeps nothing
 OPEN = ("/healthz", "/readyz", "/v1/login", "/v1/session")  # without a token
 PAGE = re.compile(r"/(model|limits|audit|review|p/[^/]+(/[^/]+)?|static/.+)?")  # holds no patients
 LOG = logging.getLogger("stepdown.app")
@@ -91,13 +93,15 @@ class Fence:
             return 421, "host", "Expected a request for this machine."
         if self.token is not None and not _is_open(scope) and not self._has_token(headers):
             return 401, "token", "Expected the token of this server; log in with it first."
+        if scope["method"] not in READING and _is_foreign(headers):
+            return 403, "site", "Expected a request of this app's own pages or of no page at all."
         media = headers.get("content-type", b"").split(b";")[0].strip().lower()
         if scope["method"] == "POST" and media != b"application/json":
             return 415, "media", "Expected a body of type application/json."
         length = headers.get("content-length", b"0")
         if not length.isdigit() or int(length[:12]) > LARGEST:
             return 413, "size", f"Expected a body of at most {LARGEST} bytes."
-        if scope["path"] == COMPUTED and self.line.full:  # before the body is looked at
+        if COMPUTED.fullmatch(scope["path"]) and self.line.full:  # before the body is looked at
             return 429, "busy", "Too many computations are waiting; try again."
         return None
 
@@ -120,8 +124,16 @@ def hash_token(token: str) -> str:
 def _is_open(scope: Any) -> bool:
     """Whether a token is not needed: health, the way in, and the empty page that asks for it."""
     asked = scope["path"]
-    reading = scope["method"] in ("GET", "HEAD")
+    reading = scope["method"] in READING
     return asked in OPEN or (reading and PAGE.fullmatch(asked) is not None)
+
+
+def _is_foreign(headers: dict[str, bytes]) -> bool:
+    """Whether a page of another site sent this, as the browser tells; programs tell nothing."""
+    if headers.get("sec-fetch-site", b"none").lower() not in (b"none", b"same-origin"):
+        return True
+    origin = headers.get("origin")
+    return origin is not None and origin.partition(b"://")[2] != headers.get("host")
 
 
 async def _read_body(receive: Any, headers: dict[str, bytes]) -> bytes | tuple[int, str, str]:

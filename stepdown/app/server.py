@@ -7,6 +7,7 @@ what was sent. See docs/app.md for the paths in words, /docs for all of them.
 import html
 import json
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from stepdown import __version__
+from stepdown.app.connections import Bounded
 from stepdown.app.routes import ROUTERS, Desk
 from stepdown.app.security import Fence
 from stepdown.app.service import BANNER, BusyError, Line, Service
@@ -28,17 +30,23 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 PAGES = ("/", "/p/{patient}", "/p/{patient}/{screen}", "/model", "/limits", "/audit", "/review")
 
 
-def serve(service: Service, host: str, port: int, token: str | None) -> None:
-    """Answer requests until stopped."""
-    uvicorn.run(
-        create_app(service, token),
-        host=host,
-        port=port,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        timeout_keep_alive=5,
-        limit_concurrency=512,
+def serve(service: Service, door: socket.socket, token: str | None) -> None:
+    """Answer requests at an open door until stopped."""
+    make_server(create_app(service, token)).run(sockets=[door])
+
+
+def make_server(app: Fence) -> uvicorn.Server:
+    """The server of an app, not started yet."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            port=0,
+            http=Bounded,
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_keep_alive=5,
+        )
     )
 
 

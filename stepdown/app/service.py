@@ -7,8 +7,9 @@ before anybody sees it, and the entry holds all that is needed to compute it aga
 import asyncio
 import datetime
 import hashlib
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +18,15 @@ from typing import Any, Literal
 from stepdown.app.audit import Audit, Entry
 from stepdown.app.engine import DRAWS, Engine, warm_up
 from stepdown.app.ledger import Book, keep_book, measure_coverage, past_hours, skill_so_far
-from stepdown.app.limits import GateConfig, Limits, limits_from_dict, most_restrictive, read_site
+from stepdown.app.limits import (
+    PRESETS,
+    GateConfig,
+    Limits,
+    effective_limits,
+    limits_from_dict,
+    most_restrictive,
+    read_site,
+)
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -33,6 +42,7 @@ from stepdown.artifacts import ArtifactError
 from stepdown.signals import KNOWN, NAMES, REQUIRED
 
 BANNER = "Research tool, not for patient care"
+LOG = logging.getLogger("stepdown.app")
 Phase = Literal["warming", "ready", "refused"]
 
 
@@ -67,11 +77,11 @@ class Service:
         self.audit = Audit(config.folder)
         self.worker = ThreadPoolExecutor(1, "whatif")
         self.phase: Phase = "warming"
-        self.problem = ""  # why the phase is "refused"
+        self.problem = ""  # why the phase is "refused", for who started the server
         self.loaded: Loaded | None = None
         self.stays: dict[str, Stay] = {}
-        self.reviews: dict[str, dict[str, Any]] = {}
-        self.preset, self.changed = "paper", None
+        self._reviews: dict[str, tuple[Limits, dict[str, Any]]] = {}  # and the limits they hold for
+        self.preset, self.changed = "paper" if config.site is None else "site", None
         self._books: dict[str, Book] = {}
         self._calibration: dict[str, Any] = {}
         self._writing = threading.Lock()
@@ -116,6 +126,7 @@ class Service:
             self.loaded, self.phase = None, "refused"
 
     def _refuse(self, problem: str) -> None:
+        LOG.error("%s", problem)  # for who started the server; it may hold paths
         self.problem, self.loaded = problem, None
         try:
             _, self.stays = load_recordings(self.config.run)
@@ -221,17 +232,30 @@ class Service:
 
     # ── limits ───────────────────────────────────────────────────────────────────────────────────
 
-    def set_limits(self, preset: str, site: Limits | None, by: str) -> int:
-        """Change the preset, and the site's own limits if given; an entry of the audit."""
+    @property
+    def limits(self) -> Limits:
+        """What is in force."""
+        return effective_limits(self.site, self.preset)
+
+    def set_limits(self, preset: str, site: Mapping[str, Any] | None, by: str) -> int:
+        """Change the preset, and the site's own limits if given; an entry of the audit.
+
+        Nothing is kept of limits that are looser than the site's file or that contradict a preset.
+        """
         with self._writing:
+            wanted = self.site if site is None else limits_from_dict(site, self.own)
+            for name in PRESETS:
+                effective_limits(wanted, name)
             changed = {
                 "preset": preset,
-                "site": asdict(site or self.site),
+                "site": asdict(wanted),
                 "by": by,
                 "before": {"preset": self.preset, "site": asdict(self.site)},
             }
             entry = self.audit.append("limits", changed, now_text())
             self._take_limits(entry)
+        if self.phase == "ready":
+            self.worker.submit(self.review_all)
         return entry.id
 
     def _take_limits(self, entry: Entry) -> None:
@@ -245,10 +269,16 @@ class Service:
     def review_all(self) -> None:
         """Look at every patient's newest moment, for the list; one at a time, between answers."""
         for patient in sorted(self.stays):
-            if patient not in self.reviews and not self._stopped.is_set():
-                self.reviews[patient] = self._review(self.stays[patient])
+            if self.review_of(patient) is None and not self._stopped.is_set():
+                limits = self.limits
+                self._reviews[patient] = limits, self._review(self.stays[patient])
                 self.worker.submit(self.review_all)  # so that answers need not wait for all
                 return
+
+    def review_of(self, patient: str) -> dict[str, Any] | None:
+        """What was found of a patient under the limits in force; None until looked at."""
+        limits, found = self._reviews.get(patient, (None, None))
+        return found if limits == self.limits else None
 
     def _review(self, stay: Stay) -> dict[str, Any]:
         answer = self.compute(request_at(stay, stay.last), None).answer
@@ -269,7 +299,7 @@ class Service:
         for patient, stay in self.stays.items():
             row = patient_row(stay, stay.last)
             row["quality"] = quality(stay, stay.last, self.gates)["chip"]
-            rows.append(row | {"review": self.reviews.get(patient)})
+            rows.append(row | {"review": self.review_of(patient)})
         rows.sort(key=lambda row: ((row["review"] or {"rank": 9})["rank"], row["patient"]))
         return rows
 

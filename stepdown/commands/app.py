@@ -64,6 +64,7 @@ def serve(config: AppConfig) -> None:
             "Install them: pip install 'stepdown[app]'."
         ) from None
     require_run(config.run)
+    door = open_door(config.host, config.port)  # before the models, which take long
     token = None if config.loopback else _token(config.folder)
     service = Service(
         ServiceConfig(
@@ -71,11 +72,10 @@ def serve(config: AppConfig) -> None:
         )
     )
     service.start()
-    port = config.port or _free_port(config.host)
-    where = f"http://{config.host}:{port}/"
+    where = f"http://{config.host}:{door.getsockname()[1]}/"
     _say(f"{BANNER}.\n{where} (ready after warm-up; Ctrl-C stops)\n")
     try:
-        server.serve(service, config.host, port, token)
+        server.serve(service, door, token)
     finally:
         service.stop()
 
@@ -103,10 +103,16 @@ def _token(folder: Path) -> str:
     return hash_token(token)
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return free.getsockname()[1]
+def open_door(host: str, port: int) -> socket.socket:
+    """The socket that will be listened at; one that is taken is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ValueError(
+            f"expected an address that is free, got {host} port {port}: {error.strerror}. "
+            "Stop what listens there, or choose another --port."
+        ) from None
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from stepdown.app.audit import ANCHOR, AUDIT, Audit, AuditError, verify
+from stepdown.app.audit import ANCHOR, AUDIT, KEY, Audit, AuditError, digest_of, verify
 from stepdown.commands.audit import AuditConfig, verify_audit
 from tests.app.sample_sizes import count
 
@@ -143,6 +143,42 @@ def test_a_lost_anchor_is_found(whole, tmp_path):
     folder = copy(whole, tmp_path / "e")
     (folder / ANCHOR).unlink()
     assert "beside 40 entries, found none" in verify(folder).problem
+
+
+def test_only_the_owner_reads_the_files(tmp_path):
+    folder = tmp_path / "state"
+    before = os.umask(0)
+    try:
+        audit = Audit(folder)
+        audit.append("start", {}, WHEN)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+        audit.close()
+    finally:
+        os.umask(before)
+    assert {AUDIT, ANCHOR, KEY} < set(modes)
+    assert set(modes.values()) == {0o600}
+    (folder / AUDIT).chmod(0o644)
+    Audit(folder).close()
+    assert (folder / AUDIT).stat().st_mode & 0o777 == 0o600  # of an audit that was begun before
+    (folder / KEY).chmod(0o640)
+    assert "only its owner can read" in verify(folder).problem
+
+
+def test_who_has_no_key_writes_no_entry_that_verifies(whole, tmp_path):
+    """Every digest made anew, and the anchor with them, as who knows the code would."""
+    folder, before = copy(whole, tmp_path / "g"), "0" * 64
+    for number, time_, kind, body, *_ in entries(folder):
+        told = body.replace("72.1", "79.1")
+        digest = digest_of(b"", number, time_, kind, told, before)
+        change(folder, ("UPDATE entries SET body = ?, before = ?, digest = ? WHERE id = ?",
+                        (told, before, digest, number)))  # fmt: skip
+        before = digest
+    (folder / ANCHOR).write_text(f"{ENTRIES:016d} {before}\n")
+    assert verify(folder).problem == "Entry 1 was changed after it was written."
+    (folder / KEY).unlink()
+    assert "expected audit.key beside the audit, found none" in verify(folder).problem
+    with pytest.raises(AuditError, match="expected audit.key"):
+        Audit(folder)
 
 
 def test_two_writers_at_once_are_refused(tmp_path):

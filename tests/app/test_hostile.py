@@ -12,7 +12,6 @@ from collections import Counter
 import httpx
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
@@ -24,7 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from stepdown.app import connections
 from stepdown.app.security import LARGEST
+from stepdown.app.server import make_server
 from tests.app.sample_sizes import count
 
 PATHS = ("/v1/whatif", "/v1/responses", "/v1/limits", "/v1/choices", "/v1/login")
@@ -110,7 +111,7 @@ def test_pages_carry_the_banner_and_nothing_foreign(client, path):
 
 
 def test_unknown_things_are_404_and_do_not_come_back(client):
-    for path in ("/v1/patients/nobody/whatif", "/v1/audit/99999", "/v1/nothing"):
+    for path in ("/v1/patients/nobody/trends", "/v1/audit/99999", "/v1/nothing"):
         found = client.get(path)
         assert found.status_code == 404
         assert "nobody" not in found.text
@@ -125,7 +126,7 @@ def test_no_name_reaches_the_log(client, caplog, name):
     marked = f"zq{name}qz".replace("/", "")
     with caplog.at_level(logging.DEBUG, logger="stepdown.app"):
         client.http.params = {}
-        client.get("/v1/patients/" + marked.encode("utf-8", "replace").hex() + "zqzq/whatif")
+        client.get("/v1/patients/" + marked.encode("utf-8", "replace").hex() + "zqzq/trends")
         client.post("/v1/whatif", {"t_end": marked.encode("utf-8", "replace").decode()[:30]})
     assert "zqzq" not in caplog.text
     assert marked not in caplog.text
@@ -134,8 +135,7 @@ def test_no_name_reaches_the_log(client, caplog, name):
 @pytest.fixture
 def port(client):
     """The app behind a real socket."""
-    config = uvicorn.Config(client.app, port=0, log_level="critical", access_log=False)
-    server = uvicorn.Server(config)
+    server = make_server(client.app)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -159,6 +159,54 @@ def test_many_who_never_finish_asking_hold_nobody_up(port):
     for one in half:
         one.close()
     assert answered == []  # they were all still waiting when the whole ones had their answers
+
+
+def _half(port, many):
+    found = [socket.create_connection(("127.0.0.1", port)) for _ in range(many)]
+    for one in found:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+    return found
+
+
+def test_half_sent_headers_lock_nobody_out(port):
+    """More of them than there are places; the oldest lose theirs."""
+    half, answers = _half(port, 520), select.poll()  # it takes more files than `select` does
+    for one in half:
+        answers.register(one, select.POLLIN)
+    found = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5.0)
+    closed = answers.poll(0)
+    for one in half:
+        one.close()
+    assert found.json() == {"status": "alive"}
+    assert len(closed) >= 520 - connections.PER_CLIENT
+
+
+def test_headers_have_to_arrive_in_time(port, monkeypatch):
+    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.2)
+    (one,) = _half(port, 1)
+    one.settimeout(5.0)
+    with one, contextlib.suppress(ConnectionResetError):
+        assert one.recv(1) == b""  # closed by the server, not by our patience
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:8000"}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_page_of_another_site_writes_nothing(client, headers, status):
+    """Neither by POST nor by an address that it makes a browser open."""
+    patient, before = sorted(client.service.stays)[0], client.service.audit.newest(1)
+    path = f"/v1/patients/{patient}/whatif"
+    assert client.get(path, headers=headers).status_code == 405
+    assert client.post(path, {}, headers=headers).status_code == status
+    assert (client.service.audit.newest(1) == before) == (status == 403)
 
 
 CHECKED = [

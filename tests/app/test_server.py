@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import socket
+import threading
 
 import httpx
 import pytest
@@ -11,7 +13,7 @@ from stepdown.app.gates import refusal_codes
 from stepdown.app.limits import read_site
 from stepdown.app.security import hash_token
 from stepdown.artifacts import CONFIG, config_to_dict, write_folder
-from stepdown.commands.app import AppConfig
+from stepdown.commands.app import AppConfig, open_door, serve
 from stepdown.records.files import COHORT, KIND
 from tests.app.sample_sizes import count
 from tests.app.small_run import COHORT_CONFIG, Client, beside, make_service
@@ -33,7 +35,7 @@ def own(run, tmp_path):
 
 
 def ask(client, patient, **query) -> httpx.Response:
-    return client.get(f"/v1/patients/{patient}/whatif", params=query)
+    return client.post(f"/v1/patients/{patient}/whatif", {}, params=query)
 
 
 def body_of(client, patient) -> dict:
@@ -68,6 +70,9 @@ def test_a_damaged_model_is_never_served(run, tmp_path):
     file.write_bytes(data)
     service = make_service(broken, tmp_path / "state")
     client = Client(service)
+    told = [client.get(path).text for path in ("/readyz", "/v1/model")]
+    assert not [text for text in told if str(tmp_path) in text]  # no paths for strangers
+    assert str(broken) in service.problem
     assert client.get("/readyz").json()["code"] == "R13"
     patient = client.get("/v1/patients").json()["patients"][0]["patient"]
     answer = ask(client, patient).json()
@@ -162,7 +167,7 @@ def test_a_posted_moment_is_answered_as_the_recorded_one(client, patient):
 
 
 def test_the_audit_can_be_verified_while_it_is_written(own, patient):
-    calls = [("GET", f"/v1/patients/{patient}/whatif", None), ("GET", "/v1/audit/verify", None)]
+    calls = [("POST", f"/v1/patients/{patient}/whatif", {}), ("GET", "/v1/audit/verify", None)]
     found = own.together(*calls * 8)
     assert all(one.json()["valid"] for one in found[1::2])
 
@@ -199,7 +204,11 @@ def test_limits_outlive_a_restart(run, tmp_path):
 def test_a_response_is_kept_once_and_disagreeing_needs_a_reason(own, patient):
     """W19, W20, W26."""
     answer = ask(own, patient).json()
-    told = {"audit_id": answer["audit_id"], "answer": "agree"}
+    nobody = {"audit_id": answer["audit_id"], "answer": "agree"}
+    assert own.post("/v1/responses", nobody, headers=own.csrf).status_code == 422
+    blank = own.post("/v1/responses", nobody | {"by": " "}, headers=own.csrf)
+    assert (blank.status_code, blank.json()["where"]) == (422, ["body.by"])
+    told = nobody | {"by": "ab"}
     first = own.post("/v1/responses", told, headers=own.csrf).json()
     second = own.post("/v1/responses", told, headers=own.csrf).json()
     assert first["new"]
@@ -212,21 +221,22 @@ def test_a_response_is_kept_once_and_disagreeing_needs_a_reason(own, patient):
     entry = own.get(f"/v1/audit/{kept['audit_id']}").json()["body"]
     assert len(entry["reason"]) == 500
     assert entry["reason"].startswith("<script>")  # as text; the page escapes it
-    assert entry["replaces"] == first["audit_id"]
+    assert (entry["replaces"], entry["by"]) == (first["audit_id"], "ab")
     kinds = [one["kind"] for one in own.get("/v1/audit").json()["entries"]]
     assert kinds == ["response", "response", "whatif", "start"]
     assert own.get(f"/v1/audit/{answer['audit_id']}/replay").json() == answer
-    other = {"audit_id": 1, "answer": "agree"}
+    other = {"audit_id": 1, "answer": "agree", "by": "ab"}
     assert own.post("/v1/responses", other, headers=own.csrf).status_code == 409
-    missing = {"audit_id": 99, "answer": "agree"}
+    missing = {"audit_id": 99, "answer": "agree", "by": "ab"}
     assert own.post("/v1/responses", missing, headers=own.csrf).status_code == 404
 
 
 def test_a_choice_is_kept_before_the_model_is_shown(own, patient):
-    told = {"patient": patient, "at": "600", "p": 5, "reason": "lactate"}
+    told = {"patient": patient, "at": "600", "p": 5, "reason": "lactate", "by": "cd"}
     number = own.post("/v1/choices", told, headers=own.csrf).json()["audit_id"]
     entry = own.get(f"/v1/audit/{number}").json()
     assert (entry["kind"], entry["body"]["p"], entry["body"]["minute"]) == ("choice", 5, 600.0)
+    assert entry["body"]["by"] == "cd"
     lines = own.get("/v1/audit/export").text.splitlines()
     assert len(lines) == number
 
@@ -308,7 +318,7 @@ def test_the_thresholds_of_a_site_are_those_that_the_server_speaks_of(service, t
     replayed = client.get(f"/v1/audit/{answer['audit_id']}/replay").json()
     quality = client.get(f"/v1/patients/{patient}/quality", params=late).json()
     asked = {"preset": "site", "by": "ab", "site": {"map_low": 61}}
-    changed = client.post("/v1/limits", asked, headers=client.csrf).json()
+    looser = client.post("/v1/limits", asked, headers=client.csrf)
     client.close()
     strict.stop()
     again = beside(service, tmp_path / "state", site=file)
@@ -319,8 +329,81 @@ def test_the_thresholds_of_a_site_are_those_that_the_server_speaks_of(service, t
     assert told["R02"].startswith("More than 10 % of the last hour is missing")
     assert replayed == answer
     assert quality["chip"] == "poor"  # by the word of R02
-    assert changed["effective"]["map_low"] == 62.5  # the file of the site is not loosened
-    assert again.site.map_low == 62.5  # and not by what the audit remembers
+    assert looser.status_code == 422
+    told = looser.json()["sentence"]
+    assert told.startswith("map_low: expected at least 62.5, the limit of the site's file, got 61.")
+    assert again.site.map_low == 62.5
+
+
+def test_no_preset_and_no_restart_loosens_the_file_of_a_site(service, tmp_path, patient):
+    """Its limits are in force from the first answer on, whatever was chosen before it came."""
+    state, file = tmp_path / "state", tmp_path / "site.json"
+    before = beside(service, state)
+    before.set_limits("paper", None, "ab")
+    before.stop()
+    file.write_text('{"limits": {"map_low": 70, "hr_high": 120}}')
+    strict = beside(service, state, site=file)
+    client = Client(strict)
+    found = {"started": ask(client, patient).json()["limits"]}
+    for preset in ("paper", "map65", "site"):
+        asked = {"preset": preset, "by": "ab"}
+        changed = client.post("/v1/limits", asked, headers=client.csrf).json()
+        assert changed["effective"] == ask(client, patient).json()["limits"]
+        found[preset] = ask(client, patient, limits=preset).json()["limits"]
+    none = {"preset": "site", "by": "ab", "site": {"hr_high": None}}
+    refused = client.post("/v1/limits", none, headers=client.csrf)
+    tighter = {"preset": "site", "by": "ab", "site": {"map_low": 75}}
+    found["tighter"] = client.post("/v1/limits", tighter, headers=client.csrf).json()["effective"]
+    client.close()
+    strict.stop()
+    assert {name: (one["map_low"], one["hr_high"]) for name, one in found.items()} == {
+        "started": (70.0, 120.0),
+        "paper": (70.0, 120.0),
+        "map65": (70.0, 120.0),
+        "site": (70.0, 120.0),
+        "tighter": (75.0, 120.0),
+    }
+    assert (
+        "hr_high: expected at most 120, the limit of the site's file" in refused.json()["sentence"]
+    )
+
+
+def test_limits_that_contradict_a_preset_are_not_kept(own):
+    """They would leave no answer possible, and no restart."""
+    odd = {"preset": "paper", "by": "ab", "site": {"map_low": 61, "map_high": 64}}
+    refused = own.post("/v1/limits", odd, headers=own.csrf)
+    assert (refused.status_code, own.get("/v1/limits").json()["changed"]) == (422, None)
+    assert refused.json()["sentence"] == "map_high: expected 65 to 300, got 64."
+
+
+def test_the_list_never_shows_a_review_under_other_limits(service, tmp_path):
+    """After a change a patient is looked at again, and is unknown until then."""
+    strict = beside(service, tmp_path / "state")
+    first = sorted(strict.stays)[0]
+    strict.review_all()
+    assert strict.review_of(first) is not None
+    highest = 1 + max(float(stay.signals[-6:, 0].max()) for stay in strict.stays.values())
+    block = threading.Event()
+    strict.worker.submit(block.wait)
+    strict.set_limits("site", {"map_low": highest}, "ab")  # everybody is below it
+    waiting = strict.review_of(first)
+    block.set()
+    assert waiting is None
+    while any(row["review"] is None for row in strict.patients()):
+        strict.worker.submit(lambda: None).result()
+    told = [row["review"]["inside_limits"] for row in strict.patients()]
+    strict.stop()
+    assert told == [False] * len(strict.stays)
+
+
+def test_a_port_in_use_is_told_before_any_model_is_loaded(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"got 127.0.0.1 port {port}: Address already in use"):
+            serve(AppConfig(run, port=port, state=tmp_path / "state"))
+    assert not (tmp_path / "state").exists()  # nothing was begun
+    with open_door("127.0.0.1", port) as door:
+        assert door.getsockname()[1] == port
 
 
 def test_only_loopback_goes_without_a_token(service, patient):

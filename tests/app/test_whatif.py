@@ -366,11 +366,12 @@ def test_removing_data_never_turns_a_refusal_into_advice(engine, service, data):
         assert after["suggested"] is None
 
 
-def test_a_site_can_only_be_stricter(engine, service):
+def test_limits_of_the_site_are_in_force_under_every_preset(engine, service):
     own = dataclasses.replace(engine, site=Limits(pulsatility_low=20.0))
     request = request_at(next(iter(service.stays.values())), 700.0)
-    assert what_if(own, request, "site")["limits"]["pulsatility_low"] == 20.0
-    assert what_if(own, request, "map65")["limits"]["pulsatility_low"] == 10.0
+    for preset, pressure in (("paper", 60.0), ("map65", 65.0), ("site", 60.0)):
+        found = what_if(own, request, preset)["limits"]
+        assert (found["pulsatility_low"], found["map_low"]) == (20.0, pressure)
 
 
 def test_kilopascals_are_converted_if_declared_and_suspected_if_not(engine, service):

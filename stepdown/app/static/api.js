@@ -30,26 +30,37 @@ export async function getSession(fresh = false) {
   return session;
 }
 
-/** POST as JSON with the token of the session; a restarted server has a new one. */
-export async function post(path, body, again = true) {
+/** POST as JSON with the token of the session; a restarted server has a new one. `signal` gives it up. */
+export async function post(path, body, signal, again = true) {
   const { csrf } = await getSession();
   const response = await fetch(path, {
     method: "POST",
+    signal,
+    cache: "no-store",
     headers: { "content-type": "application/json", "x-csrf-token": csrf },
     body: JSON.stringify(body),
   });
   if (response.status === 403 && again) {
     await getSession(true);
-    return post(path, body, false);
+    return post(path, body, signal, false);
   }
   return read(response);
 }
 
 /** GET that waits while the models are being loaded or the line is full. */
-export async function getWhenReady(path, signal, waiting) {
+export function getWhenReady(path, signal, waiting) {
+  return whenReady(() => get(path, signal), signal, waiting);
+}
+
+/** The same for a question whose answer is kept, which is a POST. */
+export function askWhenReady(path, signal, waiting) {
+  return whenReady(() => post(path, {}, signal), signal, waiting);
+}
+
+async function whenReady(ask, signal, waiting) {
   for (;;) {
     try {
-      return await get(path, signal);
+      return await ask();
     } catch (error) {
       const later = error instanceof Problem && (error.status === 503 || error.status === 429);
       if (!later || error.code === "R13") throw error;

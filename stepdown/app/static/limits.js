@@ -25,7 +25,8 @@ function value(limits, [name, , unit]) {
 function current(found) {
   const { changed } = found;
   const who = changed ? ["Changed by ", changed.by, " at ", stamp(changed.time), `, audit ${entryName(changed.audit_id)}.`] : "Never changed.";
-  return h("p", { "data-testid": "limits-current" }, h("b", {}, `In force: ${found.presets[found.preset]?.label ?? found.preset}. `), who);
+  return h("p", { "data-testid": "limits-current" }, h("b", {}, `In force: ${found.presets[found.preset]?.label ?? found.preset}, `),
+    `${FIELDS.filter(([name]) => typeof found.effective[name] === "number").map((field) => `${field[1]} ${value(found.effective, field)}`).join("; ")}. `, who);
 }
 
 function form(found, told, draw) {

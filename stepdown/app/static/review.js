@@ -5,6 +5,7 @@ import { LEVELS, clip, entryName, h } from "./dom.js";
 import { levelGroup } from "./levels.js";
 import { nowFromTrend, nowPanel } from "./now_panel.js";
 import { addressOf } from "./patient_bar.js";
+import { whoInput } from "./who.js";
 
 /** Draw the list of patients to review, or the question about one. */
 export async function showReview(context) {
@@ -33,9 +34,12 @@ function question(patient, row, at) {
   const reason = h("input", { type: "text", id: "choice-reason", maxlength: 500, autocomplete: "off" });
   const told = h("p", { role: "status" });
   const after = h("p", {});
+  const who = whoInput(told);
   const keep = async () => {
+    const by = who.name();
+    if (!by) return;
     try {
-      const stored = await post("/v1/choices", { patient, at, p: chosen, reason: reason.value, by: "" });
+      const stored = await post("/v1/choices", { patient, at, p: chosen, reason: reason.value, by });
       told.textContent = `P-${chosen} is kept as audit ${entryName(stored.audit_id)}.`;
       after.replaceChildren(h("a", { class: "button", href: addressOf(patient, "whatif", { at }), "data-testid": "show-model" }, "Show the model's answer"));
     } catch (error) {
@@ -43,5 +47,5 @@ function question(patient, row, at) {
     }
   };
   return h("div", { class: "panel form" }, h("h3", {}, "Which level would you choose for the next hour?"), group,
-    h("label", { for: "choice-reason" }, "Reason ", reason), h("div", { class: "row" }, h("button", { type: "button", "data-testid": "keep-choice", onclick: keep }, "Keep my choice")), told, after);
+    h("label", { for: "choice-reason" }, "Reason ", reason), h("div", { class: "row" }, who.nodes), h("div", { class: "row" }, h("button", { type: "button", "data-testid": "keep-choice", onclick: keep }, "Keep my choice")), told, after);
 }

@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { DASH, entryName, h, share } from "./dom.js";
+import { whoInput } from "./who.js";
 
 const ANSWERS = [["agree", "Agree"], ["disagree", "Disagree"], ["not_now", "Not now"]];
 
@@ -64,6 +65,7 @@ function provenance(answer) {
 function responseForm(answer) {
   const told = h("p", { role: "status", class: "told", "data-testid": "response-told" });
   const reason = h("input", { type: "text", id: "reason", maxlength: 20000, "data-testid": "reason", autocomplete: "off", placeholder: "reason" });
+  const who = whoInput(told);
   const buttons = ANSWERS.map(([name, words]) => h("button", { type: "button", "data-testid": name.replace("_", "-"), onclick: () => send(name, words) }, words));
   const send = async (name, words) => {
     const text = reason.value.trim();
@@ -74,9 +76,11 @@ function responseForm(answer) {
       return;
     }
     reason.removeAttribute("aria-invalid");
+    const by = who.name();
+    if (!by) return;
     for (const one of buttons) one.disabled = true;
     try {
-      const stored = await post("/v1/responses", { audit_id: answer.audit_id, answer: name, reason: text, by: "" });
+      const stored = await post("/v1/responses", { audit_id: answer.audit_id, answer: name, reason: text, by });
       const clipped = stored.clipped ? " The reason was clipped." : "";
       told.textContent = `${words}: ${stored.new ? "kept" : "was kept already"} as audit ${entryName(stored.audit_id)}.${clipped}`;
       buttons.forEach((one, i) => one.setAttribute("aria-pressed", String(ANSWERS[i][0] === name)));
@@ -87,5 +91,5 @@ function responseForm(answer) {
     }
   };
   return h("div", { class: "respond" }, h("div", { class: "row" }, buttons),
-    h("div", { class: "row reason" }, h("label", { for: "reason", class: "unseen" }, "Reason (needed to disagree)"), reason), told);
+    h("div", { class: "row reason" }, h("label", { for: "reason", class: "unseen" }, "Reason (needed to disagree)"), reason, who.nodes), told);
 }

@@ -1,6 +1,6 @@
 // The what-if screen of a recorded patient: ask, check that the answer is to the question, draw.
 
-import { get, getWhenReady, patientPath } from "./api.js";
+import { askWhenReady, get, getWhenReady, patientPath } from "./api.js";
 import { announce, clip, clock, entryName, exact, h, learnSignals } from "./dom.js";
 import { watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
@@ -41,7 +41,7 @@ export async function showWhatIf(context) {
   const at = query.has("at") ? `&at=${encodeURIComponent(query.get("at"))}` : "";
   const hours = pastHours(horizonOf(context.query));
   const [answer, row, trend, quality, limits, codes] = await Promise.all([
-    getWhenReady(patientPath(patient, `/whatif?${query}`), signal, (words) => { waiting.textContent = `${words} Waiting …`; }),
+    askWhenReady(patientPath(patient, `/whatif?${query}`), signal, (words) => { waiting.textContent = `${words} Waiting …`; }),
     get(patientPath(patient, `?${at.slice(1)}`), signal),
     get(patientPath(patient, `/trends?hours=${hours}${at}`), signal),
     get(patientPath(patient, `/quality?${at.slice(1)}`), signal),

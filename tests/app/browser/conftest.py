@@ -87,7 +87,7 @@ def moments(served):
     found: dict[str, Moment] = {}
     for row in served.ask("/v1/patients")["patients"]:
         for minute in range(60, int(row["minute"]) + 1, 60):
-            answer = served.ask(f"/v1/patients/{row['patient']}/whatif?at={minute}")
+            answer = served.answer(f"{row['patient']}/whatif?at={minute}")
             for kind in _kinds(answer):
                 found.setdefault(kind, Moment(row["patient"], minute, answer))
             if len(found) == 3:
@@ -130,7 +130,7 @@ def low(chromium, service, tmp_path_factory):
 def _low_moment(served: Served) -> dict[str, Any]:
     for row in served.ask("/v1/patients")["patients"]:
         for minute in range(int(row["minute"]), 0, -60):
-            answer = served.ask(f"/v1/patients/{row['patient']}/whatif?at={minute}")
+            answer = served.answer(f"{row['patient']}/whatif?at={minute}")
             if answer["candidates"][1]["status"] == "ok":
                 return served.ask(f"/v1/audit/{answer['audit_id']}")["body"]["request"]
     raise AssertionError("no recorded moment has a forecast at P-3")

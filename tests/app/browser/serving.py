@@ -48,6 +48,12 @@ class Served:
         answer.raise_for_status()
         return answer.json()
 
+    def answer(self, path: str) -> Any:
+        """The answer for a recorded moment, which is kept."""
+        answer = self.http.post(f"/v1/patients/{path}", json={})
+        answer.raise_for_status()
+        return answer.json()
+
     def stop(self) -> None:
         """Close the port and every connection."""
         self.http.close()

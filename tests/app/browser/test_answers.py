@@ -41,9 +41,9 @@ def test_w3_levels_are_one_radio_group_for_the_keyboard(page, moments):
 @pytest.mark.parametrize("hours", [6, 1])
 def test_w4_w6_curves_are_the_answer_of_the_api(page, served, moments, hours):
     moment = moments["suggested"]
-    path = f"/v1/patients/{moment.patient}/whatif?at={moment.minute}&h={hours}"
-    answer = served.ask(path)
-    show(page, f"/p/{moment.patient}/whatif?at={moment.minute}&h={hours}")
+    path = f"{moment.patient}/whatif?at={moment.minute}&h={hours}"
+    answer = served.answer(path)
+    show(page, f"/p/{path}")
     drawn = 0
     for candidate in answer["candidates"]:
         if candidate["status"] == "refused":
@@ -69,7 +69,7 @@ def test_w4_w6_curves_are_the_answer_of_the_api(page, served, moments, hours):
 
 
 def test_w5_bands_are_ordered_in_every_answer_and_on_the_page(page, served, moments):
-    answers = [served.ask(f"/v1/patients/{row['patient']}/whatif")
+    answers = [served.answer(f"{row['patient']}/whatif")
                for row in served.ask("/v1/patients")["patients"]]  # fmt: skip
     checked = 0
     for answer in [*answers, *(one.answer for one in moments.values())]:
@@ -167,7 +167,7 @@ def test_w8_the_screen_refuses_by_itself_when_the_newest_sample_is_too_old(page,
 def test_r01_by_the_server_is_the_same_refusal(page, served, moments):
     row = served.ask(f"/v1/patients/{moments['suggested'].patient}")
     path = f"{row['patient']}/whatif?at={row['minute'] + 16:g}"
-    answer = served.ask(f"/v1/patients/{path}")
+    answer = served.answer(path)
     assert "R01" in [one["code"] for one in answer["refusals"]]
     show(page, f"/p/{path}")
     panel = page.get_by_test_id("screen-refusal")
@@ -296,7 +296,7 @@ def wider(service, further, tmp_path):
 
 def test_a_further_column_is_drawn_as_the_api_tells_it(page, further, wider):
     """Among the forecasts, and among the trends."""
-    asked = ((one, wider.ask(f"/v1/patients/{one}/whatif?at=700")) for one in further.stays)
+    asked = ((one, wider.answer(f"{one}/whatif?at=700")) for one in further.stays)
     patient, answer = next(pair for pair in asked if pair[1]["status"] == "ok")
     candidate = next(one for one in answer["candidates"] if one["status"] == "ok")
     show(page, f"{wider.url}/p/{patient}/whatif?at=700&h=6")

@@ -29,7 +29,7 @@ def test_w12_another_preset_moves_the_line_the_counts_and_the_audit(page, served
         expect(page.get_by_test_id("limits-current")).to_contain_text("MAP 65")
         told = _entries(served, "limits")[0]["told"]
         assert (told["preset"], told["by"]) == ("map65", "ab")
-        answer = served.ask(f"/v1/patients/{moment.patient}/whatif?at={moment.minute}")
+        answer = served.answer(f"{moment.patient}/whatif?at={moment.minute}")
         show(page, moment.path)
         chart = Chart(page, "map")
         assert chart.raw["limits"] == [chart.pixel(0, 65.0)[1]]
@@ -59,10 +59,13 @@ def test_w19_disagreeing_needs_a_reason_and_changes_no_number(page, served, mome
     assert [one for one in _entries(served, "response") if one["told"]["audit_id"] == number] == []
     page.get_by_test_id("reason").fill("lactate is rising")
     page.get_by_test_id("disagree").click()
+    expect(told).to_have_text("Say who you are first: your initials.")
+    page.get_by_test_id("who").fill("ab")
+    page.get_by_test_id("disagree").click()
     expect(told).to_contain_text("Disagree: kept as audit")
     kept = served.ask(f"/v1/audit/{_entries(served, 'response')[0]['id']}")["body"]
-    assert (kept["audit_id"], kept["answer"], kept["reason"]) == (
-        number, "disagree", "lactate is rising",
+    assert (kept["audit_id"], kept["answer"], kept["reason"], kept["by"]) == (
+        number, "disagree", "lactate is rising", "ab",
     )  # fmt: skip
     assert text_of(page, "acceptable") == said
     assert served.http.get(f"/v1/audit/{number}/replay").content == original
@@ -71,6 +74,7 @@ def test_w19_disagreeing_needs_a_reason_and_changes_no_number(page, served, mome
 def test_w20_agreeing_twice_and_loading_again_is_one_entry(page, served, moments):
     show(page, moments["suggested"].path)
     number = _number(page)
+    page.get_by_test_id("who").fill("ab")
     page.get_by_test_id("agree").dblclick()
     expect(page.get_by_test_id("response-told")).to_contain_text("kept")
     page.get_by_test_id("agree").click()
