@@ -76,7 +76,7 @@ from stepdown.training import member
 from stepdown.twin.baselines import MLP, Residuals
 from stepdown.twin.calibrated import FARTHEST, LEAST, MOST, Calibrated
 from stepdown.twin.fit import Twin
-from stepdown.twin.ridge import HINGE, LEAST_SPREAD, STILL, Ridge
+from stepdown.twin.ridge import LEAST_SPREAD, STILL, Ridge
 from stepdown.twin.transformer import LONGEST_WAVE, Transformer, sinusoids
 from stepdown.twin.twins import load_twin
 
@@ -344,7 +344,7 @@ def _calibrated(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     return Decoded(center, draw, ONE_HOUR)
 
 
-def _error(graph: Graph, network: Any, first: str, count: str) -> str:
+def _error(graph: Graph, network: Any, first: str | int, count: str | int) -> str:
     """One of the kept hours of errors, what lasts and what passes as wide as they are."""
     error = graph.add("Gather", numbers(network.errors), _pick(graph, first, count), axis=0)
     lasting, passing = numbers(network.width)
@@ -354,27 +354,17 @@ def _error(graph: Graph, network: Any, first: str, count: str) -> str:
 
 
 def _ridge(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
+    """Levels are held through the coming hour, so what lies inside it adds nothing."""
     network: Any = twin.network
     signals = graph.add("Clip", seen.free, -FARTHEST, FARTHEST)
-    level = graph.add("ReduceMean", seen.choice, axes=[1], keepdims=1)  # (batch, 1)
-    change = graph.add("Mul", graph.add("Sub", level, seen.before), LEVEL_SD)
-    told = _interactions(graph, seen, signals, level, change)
+    told = _interactions(graph, seen, signals)
     center = _as_hour(graph, twin, graph.add("MatMul", told, numbers(network.weights[0])))
     away = _squared(graph, graph.add("Sub", signals, _middle(graph, signals)))
     restless = graph.add("Sqrt", graph.add("ReduceMean", away, axes=[1], keepdims=1))
     restless = graph.add("Log", graph.add("Add", restless, LEAST_SPREAD))
-    one, by_rest, by_change = numbers(network.spread)
-    far = graph.add("Abs", graph.add("Sub", level, seen.before))
-    far = graph.add("Mul", graph.add("Unsqueeze", far, np.array([1])), by_change)
-    size = graph.add("Add", graph.add("Add", graph.add("Mul", restless, by_rest), one), far)
-    last = graph.add("Squeeze", _last(graph, seen.index), np.array([1]))
-    turn = graph.add("Sign", graph.add("Sub", level_index(graph, "choice"), last))
-    group = graph.add("Add", turn, 1)
-    first, count = (
-        graph.add("Gather", np.asarray(x, np.int64), group, axis=0)
-        for x in (network.first, network.count)
-    )
-    error = graph.add("Mul", graph.add("Exp", size), _error(graph, network, first, count))
+    usual, slope = numbers(network.spread)
+    size = graph.add("Exp", graph.add("Add", graph.add("Mul", restless, slope), usual))
+    error = graph.add("Mul", size, _error(graph, network, 0, len(network.errors)))
     return Decoded(center, graph.add("Add", center, error), ONE_HOUR)
 
 
@@ -383,32 +373,26 @@ def _middle(graph: Graph, signals: str) -> str:
     return graph.add("ReduceMean", signals, axes=[1], keepdims=1)
 
 
-def _interactions(graph: Graph, seen: _Seen, signals: str, level: str, change: str) -> str:
+def _interactions(graph: Graph, seen: _Seen, signals: str) -> str:
     """The features of the ridge regression (twin/ridge.py)."""
+    level, before = (_mean_level(graph, x) for x in (seen.choice, seen.level))
+    change = graph.add("Mul", graph.add("Sub", level, before), LEVEL_SD)
     down, up = graph.add("Relu", graph.add("Neg", change)), graph.add("Relu", change)
-    turned = [
-        graph.add("Cast", graph.add("Greater", x, STILL), to=TensorProto.FLOAT) for x in (down, up)
-    ]
-    middle = graph.add("Squeeze", _middle(graph, signals), np.array([1]))
-    low = graph.add("Relu", graph.add("Sub", graph.add("Neg", middle), HINGE))
+    far = graph.add("Greater", graph.add("Add", down, up), STILL)
+    moved = graph.add("Cast", far, to=TensorProto.FLOAT)
     one = graph.add("Add", graph.add("Mul", level, 0.0), 1.0)
     known = graph.add(
         "OneHot", level_index(graph, "choice"), len(LEVELS), np.array([0.0, 1.0]), axis=1
     )
-    products = [
-        graph.add("Mul", x, y) for x, y in ((middle, change), (middle, level), (low, change))
-    ]
-    parts = [
-        one,
-        level,
-        down,
-        up,
-        *turned,
-        _squared(graph, change),
-        graph.add("Mul", change, level),
-    ]
-    parts += [known, graph.add("Sub", seen.choice, level), flat(graph, signals)]
-    return graph.add("Concat", *parts, products[0], products[1], low, products[2], axis=1)
+    middle = graph.add("Squeeze", _middle(graph, signals), np.array([1]))
+    parts = [one, level, down, up, moved, _squared(graph, change), graph.add("Mul", change, level)]
+    parts += [known, flat(graph, signals), graph.add("Mul", middle, change)]
+    return graph.add("Concat", *parts, axis=1)
+
+
+def _mean_level(graph: Graph, levels: str) -> str:
+    """Over the samples of an hour, (batch, 1)."""
+    return graph.add("ReduceMean", levels, axes=[1], keepdims=1)
 
 
 def _group(graph: Graph, seen: _Seen, way: str, calm: float) -> str:

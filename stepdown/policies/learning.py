@@ -31,11 +31,11 @@ from stepdown.handover import (
     shown,
 )
 from stepdown.policies.constraint import Constrained
+from stepdown.policies.half_done import load_training, save_training
 from stepdown.policies.networks import LearnedPolicy
 from stepdown.policies.penalties import PenaltyName
 from stepdown.policies.rows import View
 from stepdown.policies.sac import Learner
-from stepdown.policies.saved import load_training, save_training
 from stepdown.problem.scaling import Scaler, check_width, fit_scaler
 from stepdown.signals import HIGHEST, LEVELS, LOWEST
 
@@ -87,11 +87,11 @@ class Method:
     name: str
     words: str = shown()  # in tables
     look: Look = shown()  # in figures
-    group: Literal["paper", "parts", "twin", "expert"] = shown()  # of the tables
+    group: Literal["paper", "parts", "twin", "planning", "expert"] = shown()  # of the tables
     learn: Callable[..., tuple[Policy, Info]]  # learn(task, config, *, keys, watch)
     recipe: Callable[[Any], Recipe] = as_it_is  # its config, from the numbers of a setting
     trials: tuple[Changes, ...] = shown(({},))  # of a search, which tells each; first: the recipe
-    dynamics: Literal["ensemble", "twin"] | None = "ensemble"  # to learn in
+    dynamics: Literal["ensemble", "twin", "ridge"] | None = "ensemble"  # to learn or plan in
     penalty: PenaltyName = "none"
     weight: float | None = None  # lambda, where it is not that of the setting
     density: str | None = None  # of the guardian that it needs

@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import DataName, Look, Policy, SettingName
 from stepdown.policies.bc import clone, like_nobody
+from stepdown.policies.distilled import distil, like_a_planner
 from stepdown.policies.learning import (
     ALONE,
     Info,
@@ -32,6 +33,7 @@ from stepdown.policies.model_based import (
     learn_in_model,
     without_records,
 )
+from stepdown.policies.planner import like_no_learner, plan
 from stepdown.policies.svr import learn_supported, like_others
 from stepdown.training import member
 
@@ -64,6 +66,14 @@ CLONING_TRIALS = (
 SUPPORT_TRIALS = ({}, *_grid(weight=(0.1, 3.0), support=(0.003, 0.03)), {"support": 0.03})
 SPREAD_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 0.35, 0.75)))
 DISAGREEMENT_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 1.0, 2.0)))
+PLANNING_TRIALS = (
+    {},
+    *_grid(caution=(0.0, 0.5, 2.0)),
+    *_grid(hours=(2,), caution=(0.5, 1.0)),
+)
+DISTILLING_TRIALS = tuple(
+    {f"planner.{name}": value for name, value in one.items()} for one in PLANNING_TRIALS
+)
 DENSITY_TRIALS = ({}, *_grid(penalty_weight=(0.005, 0.02, 0.04, 0.12, 0.15)))
 
 
@@ -204,6 +214,27 @@ METHODS: dict[str, Method] = {
             penalty="density",
             density="kde",
             shaped=True,
+        ),
+        # What do the models know that learning loses? On recorded hours only.
+        Method(
+            name="planner",
+            words="Planner",
+            look=Look("#117733", "-", "X"),
+            group="planning",
+            learn=plan,
+            recipe=like_no_learner,
+            trials=PLANNING_TRIALS,
+            dynamics="ridge",
+        ),
+        Method(
+            name="distilled",
+            words="Planner, distilled",
+            look=Look("#117733", (0, (2, 1)), "d"),
+            group="planning",
+            learn=distil,
+            recipe=like_a_planner,
+            trials=DISTILLING_TRIALS,
+            dynamics="ridge",
         ),
         Method(
             name="expert",

@@ -11,24 +11,27 @@ would hardly ever choose is closed. Holding is always open.
 Nothing is learned here. A planner is a policy like any other, and it can say why (`weigh`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.handover import Dynamics, Penalty, Policy
-from stepdown.policies.constraint import NEVER, REACH, masked
+from stepdown.policies.constraint import NEVER, REACH, Constrained, masked
+from stepdown.policies.learning import Info, Shrink, Task, Watch, check_dynamics, check_pair
 from stepdown.policies.networks import level_in_force
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward
 from stepdown.signals import HIGHEST, LEVELS, LOWEST
+from stepdown.training import stack
 
 TIE = 1e-4  # reward for each level of a change: equal gains go to the smaller one
+LOOKED_AT = 256  # select hours by which a planner tells what it expects
 
 Hour = Float[Array, "steps columns"]
 ByLevel = Float[Array, " 8"]
@@ -45,8 +48,9 @@ class PlannerConfig:
     caution: float = 1.0  # sd over the models by which a gain is lowered
     margin: float = 0.0  # reward that a change must earn
     charge: float = 0.0  # reward for one unit of the penalty
-    closed_from: float = np.inf  # penalty of a level from which on it is closed
+    closed_from: float = 1e9  # penalty of a level from which on it is closed
     least: float = 0.0  # probability under the clinicians below which a level is closed
+    constrained: bool = False  # to the allowed levels (constraint.py)
 
     def __post_init__(self):
         for name in ("hours", "draws", "reach"):
@@ -59,6 +63,10 @@ class PlannerConfig:
                 "expected caution, margin and charge of at least 0 and a probability below 1, got "
                 f"{self.caution}, {self.margin}, {self.charge} and {self.least}."
             )
+
+    def shrunk(self, size: Shrink) -> "PlannerConfig":
+        """The same for a quick look."""
+        return replace(self, draws=min(self.draws, size.epochs))
 
 
 class Weighed(eqx.Module):
@@ -75,7 +83,7 @@ class Planner(eqx.Module):
     """Levels P2..P9 by what a model says would come of them."""
 
     dynamics: Dynamics
-    luck: PRNGKeyArray  # the same for every plan and every decision
+    luck: Int[Array, ""]  # a seed, the same for every plan and every decision
     penalty: Penalty | None = None
     clinicians: Policy | None = None
     config: PlannerConfig = eqx.field(static=True, default=PlannerConfig())
@@ -115,19 +123,20 @@ class Planner(eqx.Module):
 
     def values(self, state: Hour, plans: Int[Array, "plans hours"]) -> Float[Array, "models plans"]:
         """Reward over the hours of each plan by each model, mean over the same draws."""
-        keys = jr.split(self.luck, (self.config.draws, self.config.hours))
-
-        def value(model: Dynamics, plan, luck):
-            def hour(now, x):
-                later = model(now, x[0], key=x[1])
-                return later, normalized_reward(later, self.clinical)
-
-            return jnp.sum(jax.lax.scan(hour, state, (plan, luck))[1])
+        keys = jr.split(jr.key(self.luck), (self.config.draws, self.config.hours))
 
         def by_model(number):
-            model = model_of(self.dynamics, number)
-            each = jax.vmap(jax.vmap(lambda p, k: value(model, p, k), (None, 0)), (0, None))
-            return each(plans, keys).mean(1)
+            walk = walk_in(model_of(self.dynamics, number))
+            start = walk.read(state)
+
+            def value(plan, luck):
+                def hour(now, x):
+                    later = walk.ahead(now, x[0], key=x[1])
+                    return later, normalized_reward(walk.shown(later), self.clinical)
+
+                return jnp.sum(jax.lax.scan(hour, start, (plan, luck))[1])
+
+            return jax.vmap(jax.vmap(value, (None, 0)), (0, None))(plans, keys).mean(1)
 
         return jax.vmap(by_model)(jnp.arange(count_models(self.dynamics)))
 
@@ -167,6 +176,43 @@ class Several(Dynamics, Protocol):
         ...
 
 
+@runtime_checkable
+class Walk(Protocol):
+    """Dynamics that look ahead hour by hour in coordinates of their own, which is faster."""
+
+    def read(self, state: Hour, /) -> Any:
+        """The hour in these coordinates."""
+        ...
+
+    def ahead(self, now: Any, level: Int[Array, ""], /, *, key: PRNGKeyArray) -> Any:
+        """One possible next hour in them."""
+        ...
+
+    def shown(self, now: Any, /) -> Hour:
+        """The hour in physical units."""
+        ...
+
+
+class _Plain(eqx.Module):
+    """Any dynamics, hour by hour in physical units."""
+
+    dynamics: Dynamics
+
+    def read(self, state: Hour, /) -> Hour:
+        return state
+
+    def ahead(self, now: Hour, level: Int[Array, ""], /, *, key: PRNGKeyArray) -> Hour:
+        return self.dynamics(now, level, key=key)
+
+    def shown(self, now: Hour, /) -> Hour:
+        return now
+
+
+def walk_in(dynamics: Dynamics) -> Walk:
+    """The way to look several hours ahead."""
+    return dynamics if isinstance(dynamics, Walk) else _Plain(dynamics)
+
+
 def count_models(dynamics: Dynamics) -> int:
     """Of the same records, side by side in one; dynamics without members are one."""
     return dynamics.members if isinstance(dynamics, Several) else 1
@@ -175,3 +221,44 @@ def count_models(dynamics: Dynamics) -> int:
 def model_of(dynamics: Dynamics, number: Int[Array, ""]) -> Dynamics:
     """One of them."""
     return dynamics.member(number) if isinstance(dynamics, Several) else dynamics
+
+
+# ── as methods of the table ──────────────────────────────────────────────────────────────────────
+
+
+def like_no_learner(base: object) -> PlannerConfig:
+    """Planning has its own numbers, whatever those of the learners are."""
+    return PlannerConfig()
+
+
+def plan(
+    task: Task, config: PlannerConfig, *, keys: Key[Array, " seeds"], watch: Watch
+) -> tuple[Policy, Info]:
+    """The method of the table (methods.py): one planner for each key, with luck of its own.
+
+    `info` holds the reward that each expects to gain over holding, mean over some select hours.
+    """
+    each = [make_planner(task, config, key) for key in keys]
+    some = task.select.state[:: -(-len(task.select.state) // LOOKED_AT)]
+    expected = np.array([_expects(one, some) for one in each])
+    held = [Constrained(one) for one in each] if config.constrained else None
+    return stack(held or each), {"gain": expected[None]}
+
+
+def make_planner(task: Task, config: PlannerConfig, key: PRNGKeyArray) -> Planner:
+    """A planner in the task's dynamics."""
+    check_pair(task.hours, task.select)
+    assert task.dynamics is not None
+    check_dynamics(task.dynamics, task.hours)
+    return Planner(task.dynamics, jr.randint(key, (), 0, 2**31 - 1), config=config)
+
+
+@eqx.filter_jit
+def _expects(planner: Planner, states: Float[Array, "n steps columns"]) -> Float[Array, ""]:
+    """What the chosen levels gain over holding."""
+
+    def one(state):
+        weighed = planner.weigh(state)
+        return weighed.gain[jnp.argmax(weighed.score)]
+
+    return jnp.mean(jax.lax.map(one, states))

@@ -1,55 +1,67 @@
-"""Policies and half-done trainings on disk: whole or not at all, and without pickles.
+"""Policies on disk: whole or not at all, and without pickles."""
 
-A training is saved under the number of updates that it has done, beside the one before, which goes
-only when the new one is on the disk. Whatever moment a machine stops at, the newest whole one is
-there, and the training goes on from it to the same result.
-"""
-
-import contextlib
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 
-from stepdown.artifacts import ArtifactError, load_config, load_module, save_module
+from stepdown.artifacts import load_config, load_module, save_module
 from stepdown.handover import Policy
+from stepdown.patients.pump import load_profile
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, feature_count, make_network
+from stepdown.policies.planner import Planner, PlannerConfig
 from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import blank_scaler
 from stepdown.signals import LEVELS, NAMES, STEPS
 from stepdown.training import member, stack
+from stepdown.twin.coordinates import blank_coordinates
+from stepdown.twin.fit import Twin
+from stepdown.twin.ridge import RIDGE_BASE, Ridge, RidgeConfig, make_ridge
 
-POLICY, POLICIES, TRAINING = "policy", "policies", "training state"
-AT = "at-"  # folders of half-done trainings, by updates
-
-Tree = TypeVar("Tree")
+POLICY, POLICIES = "policy", "policies"
 
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """What must be known to rebuild a learned policy before its numbers are read."""
+    """What must be known to rebuild a learned policy or a planner before its numbers are read."""
 
     method: str
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # none for a planner
     present: tuple[int, ...]  # columns of the signals in use
     steps: int = STEPS  # samples of a state
     constrained: bool = False
     clinical: ClinicalConfig = PAPER  # limits of the constraint
     columns: tuple[str, ...] = NAMES  # of the recordings that it learned from
+    planner: dict[str, Any] = field(default_factory=dict)  # config; empty for a learned policy
+    members: int = 0  # models that a planner plans in
+    errors: int = 0  # hours of errors that its draws come from
+    profile: str = "cp"  # the pump of its twin
 
     @property
     def policy(self) -> Policy:
         """A policy of the right shapes and any content."""
+        inner = self._planner() if self.planner else self._learned()
+        return Constrained(inner, self.clinical) if self.constrained else inner
+
+    def _learned(self) -> LearnedPolicy:
         scaler = blank_scaler(self.present, self.columns)
         sizes = (feature_count(scaler, self.steps), *self.widths, len(LEVELS))
-        learned = LearnedPolicy(scaler, make_network(sizes, key=jr.key(0)))
-        return Constrained(learned, self.clinical) if self.constrained else learned
+        return LearnedPolicy(scaler, make_network(sizes, key=jr.key(0)))
+
+    def _planner(self) -> Planner:
+        scaler = blank_scaler(self.present, self.columns)
+        coordinates = blank_coordinates(self.present, self.columns)
+        sizes = RidgeConfig(members=self.members, errors=self.errors)
+        ridge = make_ridge(self.steps, len(self.present), sizes, key=jr.key(0))
+        carry = CarryForward(load_profile(self.profile))
+        twin = Twin(scaler, coordinates, ridge, carry, RIDGE_BASE, self.steps)
+        return Planner(twin, jnp.asarray(0), config=PlannerConfig(**self.planner))
 
 
 def save_policy(path: Path, policy: Policy, method: str, *, seed: int | None = None) -> None:
@@ -60,8 +72,10 @@ def save_policy(path: Path, policy: Policy, method: str, *, seed: int | None = N
 
 
 def describe_policy(policy: Policy, method: str) -> SavedPolicy:
-    """What must be known to rebuild a learned policy; any other is refused."""
+    """What must be known to rebuild a learned policy or a planner; any other is refused."""
     inner = policy.policy if isinstance(policy, Constrained) else policy
+    if isinstance(inner, Planner):
+        return _describe_planner(inner, policy, method)
     if not isinstance(policy, eqx.Module) or not isinstance(inner, LearnedPolicy):
         raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
     weights, present = inner.network.weights, inner.scaler.present
@@ -73,6 +87,31 @@ def describe_policy(policy: Policy, method: str) -> SavedPolicy:
         constrained=isinstance(policy, Constrained),
         clinical=policy.config if isinstance(policy, Constrained) else PAPER,
         columns=inner.scaler.columns,
+    )
+
+
+def _describe_planner(planner: Planner, policy: Policy, method: str) -> SavedPolicy:
+    """A planner without guards in a ridge twin; what it plans in is saved with it."""
+    twin = planner.dynamics
+    if not isinstance(twin, Twin) or not isinstance(twin.network, Ridge):
+        raise TypeError(
+            f"expected a planner in a ridge twin, got one in {type(twin).__name__}. "
+            "Save the model, and make the planner anew from it."
+        )
+    if planner.penalty is not None or planner.clinicians is not None:
+        raise TypeError("expected a planner without a guardian or clinicians, got one with them.")
+    return SavedPolicy(
+        method=method,
+        widths=(),
+        present=twin.scaler.present,
+        steps=twin.steps,
+        constrained=isinstance(policy, Constrained),
+        clinical=policy.config if isinstance(policy, Constrained) else PAPER,
+        columns=twin.scaler.columns,
+        planner=asdict(planner.config),
+        members=twin.network.members,
+        errors=len(twin.network.errors),
+        profile=twin.carry.profile.name,
     )
 
 
@@ -103,49 +142,3 @@ def load_policies(path: Path) -> Policy:
     about = load_config(path, SavedPolicies, kind=POLICIES)
     like = eqx.filter_eval_shape(lambda: stack([about.each.policy] * about.seeds))
     return load_module(path, like, kind=POLICIES)
-
-
-# ── half-done trainings ──────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Done:
-    """How far a training is."""
-
-    updates: int
-
-
-def save_training(folder: Path, training: eqx.Module, done: int) -> None:
-    """Save a half-done training, then forget the ones before it."""
-    older = _saved(folder)
-    if done in older:
-        return
-    save_module(folder / f"{AT}{done}", training, config=Done(done), kind=TRAINING)
-    for number in older:
-        shutil.rmtree(folder / f"{AT}{number}", ignore_errors=True)
-
-
-def load_training(folder: Path, like: Callable[[], Tree]) -> tuple[Tree, int] | None:
-    """The newest half-done training and its updates, or None where nothing was saved.
-
-    `like` gives the shapes of the training, such as by `eqx.filter_eval_shape`.
-    """
-    for left in folder.glob(".*"):  # of an interrupted save
-        shutil.rmtree(left, ignore_errors=True)
-    saved = _saved(folder)
-    if not saved:
-        return None
-    path = folder / f"{AT}{saved[-1]}"
-    done = load_config(path, Done, kind=TRAINING).updates
-    if done != saved[-1]:
-        raise ArtifactError(f"{path}: expected {saved[-1]} updates, got {done}; remove the folder.")
-    return load_module(path, like(), kind=TRAINING, finite=False), done
-
-
-def _saved(folder: Path) -> list[int]:
-    """Updates of the saved trainings, ascending."""
-    found = []
-    for path in folder.glob(f"{AT}*"):
-        with contextlib.suppress(ValueError):
-            found.append(int(path.name.removeprefix(AT)))
-    return sorted(found)

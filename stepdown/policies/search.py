@@ -1,7 +1,7 @@
 """How trials of a search are compared: reward in a twin, from hours of select patients.
 
 A rule that a user with real data could apply. It is known to pick badly under confounding
-(docs/results.md), so it is only a default. The trials themselves stand in the table of methods.
+(docs/all-results.md), so it is only a default. The trials themselves stand in the table of methods.
 """
 
 import equinox as eqx
@@ -17,7 +17,7 @@ from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import decisions_of, hourly_reward
 from stepdown.twin.rollout import roll_out
 
-STARTS = 2048  # from 256 the lead of a best trial is mostly luck (docs/results.md)
+STARTS = 2048  # from 256 the lead of a best trial is mostly luck (docs/all-results.md)
 
 
 class TwinReward(eqx.Module):

@@ -54,6 +54,7 @@ class TwinKind:
     ]  # fit(networks, rows, config, *, patients, ...)
     base: Base = "direct"  # what the network adds to: nothing, the last sample, persistence
     settle: Callable[..., Any] | None = None  # settle(twin, select, *, key): a last adjustment
+    stride: float = 30.0  # min between two windows that it is fitted to
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,30 @@ class Twin(eqx.Module):
         """The twin by one of them alone."""
         pick = getattr(self.network, "member", None)
         return self if pick is None else replace(self, network=pick(number))
+
+    def ahead(
+        self, seen: Float[Array, "steps used"], level: Levels, *, key: PRNGKeyArray
+    ) -> Float[Array, "steps used"]:
+        """What a network will see of the coming hour, from what it sees of this one (`read`).
+
+        Whoever looks several hours ahead stays among coordinates and is shown samples where they
+        are wanted.
+        """
+        levels = self.each(level)
+        added = self.network.decode(self.network.encode(seen), level_score(levels), key=key)
+        if self.base == "carried":
+            base = self.base_free(self.shown(seen), levels)
+        else:
+            base = seen[-1:, :-1] if self.base == "last" else jnp.zeros_like(seen[-1:, :-1])
+        free = base + self.coordinates.unit[None] * added
+        return jnp.concatenate([free, level_score(levels)[:, None]], axis=1)
+
+    def shown(self, seen: Float[Array, "steps used"]) -> State:
+        """The samples of an hour that a network sees: `read` undone."""
+        levels = jnp.round(seen[:, -1] * LEVEL_SD + LEVEL_MEAN).astype(int)
+        signals = self.coordinates.to_samples(seen[:, :-1], levels, self.carry.profile)
+        column = jnp.broadcast_to(hour_level(levels), (self.steps, 1))
+        return jnp.concatenate([signals, column], axis=1)
 
     def read(self, state: State) -> Float[Array, "steps used"]:
         """What a network sees of an hour: free coordinates, and the level of each sample."""

@@ -1,37 +1,45 @@
 """A twin with the level's effect built in: ridge regression with interactions, in closed form.
 
-How far the coming hour lies from persistence is linear in the last hour, in the level and its
-change, and in the hour's means times both: what a level does depends on the patient. Without these
-products a line would give every patient the same effect. What the level does by itself is not
+How far the coming hour lies from the last sample is linear in the last hour, in the level and its
+change, and in the hour's means times the change: what a level does depends on the patient. Without
+these products a line would give every patient the same effect. What the level does by itself is not
 shrunk, because few recorded changes carry it; how strongly the rest is shrunk is chosen by the
-error on patients left out.
+error on patients left out. The change counts from the mean level of the last hour, so a change that
+was made inside that hour still teaches, by what is left of it.
+
+Records are few where levels change, so windows come as often as there are samples (`stride` of the
+table of twins): every change then stands once at the beginning of an hour. Hours through which the
+level was held carry the fit; what hours with a change inside leave over is laid to the levels of
+their samples.
 
 Refits on patients drawn anew stand beside the fit as members: where they disagree, records are too
-few to tell. A draw adds one whole hour of errors that were made on patients left out, among hours
-in which the level moved the same way, scaled by how restless each signal was.
+few to tell. A draw adds one whole hour of errors that were made on patients left out, scaled by how
+restless each signal was.
 
-It fits in seconds on one core, so it also serves as a second twin (evaluation/second_twin.py).
+All sums over hours are made once for each patient, so folds and refits cost next to nothing; it
+fits in seconds on one core and also serves as a second twin (evaluation/second_twin.py).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.problem.scaling import LEVEL_SD
 from stepdown.signals import LEVELS
-from stepdown.twin.calibrated import FARTHEST, FEWEST, moved, widen
+from stepdown.twin.calibrated import FARTHEST, widen
 from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
-LEAST_SPREAD = 0.02  # z-scores
+LEAST_SPREAD = 0.02  # of a signal over an hour
 STILL = 0.05  # levels; one sample of six at another level makes 0.17, rounding next to nothing
-HINGE = 0.5  # z-scores below the mean from which on low values count by themselves
+RIDGE_BASE = "last"  # what its output is added to: the last sample (fit.py)
 LEAST = 1e-3  # hours, the ridge of features that are not shrunk
 
 
@@ -39,7 +47,7 @@ LEAST = 1e-3  # hours, the ridge of features that are not shrunk
 class RidgeConfig:
     """How the ridge twin is fitted."""
 
-    ridges: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)  # tried, as a share of the hours
+    ridges: tuple[float, ...] = (1e-3, 1e-2, 1e-1)  # tried, as a share of the hours
     folds: int = 5  # of patients
     members: int = 8  # the fit itself and refits on patients drawn anew
     errors: int = 4096  # hours of errors that a draw comes from
@@ -59,11 +67,10 @@ class Ridge(eqx.Module):
     """A network of twin/transformer.py in one matrix for each member, and the errors it made."""
 
     weights: Float[Array, "members features outputs"]  # the first is the fit to all patients
-    spread: Float[Array, "3 signals"]  # log of the usual error: one, restlessness, change
+    inside: Float[Array, "steps outputs"]  # what levels off the hour's mean add
+    spread: Float[Array, "2 signals"]  # log of the usual error: one, restlessness
     width: Float[Array, "2 signals"]  # of what lasts and of what passes of an error (horizon.py)
-    errors: Float[Array, "rows steps signals"]  # scaled by the spread; sorted by group
-    first: Int[Array, " 3"]  # row at which the errors of each group begin
-    count: Int[Array, " 3"]
+    errors: Float[Array, "rows steps signals"]  # scaled by the spread
 
     def encode(self, scores: Scores) -> Scores:
         """Read nothing ahead."""
@@ -71,12 +78,12 @@ class Ridge(eqx.Module):
 
     def decode(self, latent: Scores, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
         """The center, or a draw around it."""
-        center = (features(latent, levels) @ self.weights[0]).reshape(len(latent), -1)
+        center = features(latent, levels) @ self.weights[0]
+        center = (center + (levels - jnp.mean(levels)) @ self.inside).reshape(len(latent), -1)
         if key is None:
             return center
-        group = moved(latent, levels)
-        row = self.first[group] + jr.randint(key, (), 0, self.count[group])
-        usual = usual_error(self.spread, latent, levels)
+        row = jr.randint(key, (), 0, len(self.errors))
+        usual = usual_error(self.spread, latent)
         return center + usual[None] * widen(self.errors[row], self.width)
 
     @property
@@ -98,52 +105,40 @@ class Ridge(eqx.Module):
 def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
     """What the center is linear in; the first `FREE` are not shrunk."""
     signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
-    change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
+    change = (level - jnp.mean(scores[:, -1])) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
-    middle = signals.mean(0)
-    low = jnp.maximum(-middle - HINGE, 0.0)
     index = jnp.round(level * LEVEL_SD + (len(LEVELS) - 1) / 2).astype(int)
     return jnp.concatenate(
         [
             jnp.stack([jnp.ones(()), level, down, up]),
-            jnp.stack([(down > STILL) * 1.0, (up > STILL) * 1.0, change**2, change * level]),
+            jnp.stack([(down + up > STILL) * 1.0, change**2, change * level]),
             jax.nn.one_hot(index, len(LEVELS)),
-            levels - level,
             signals.ravel(),
-            middle * change,
-            middle * level,
-            low,
-            low * change,
+            signals.mean(0) * change,
         ]
     )
 
 
-def usual_error(
-    spread: Float[Array, "3 signals"], scores: Scores, levels: Levels
-) -> Float[Array, " signals"]:
+def usual_error(spread: Float[Array, "2 signals"], scores: Scores) -> Float[Array, " signals"]:
     """How large errors usually are, by signal."""
-    return jnp.exp(jnp.einsum("ks,ks->s", spread, clues(scores, levels)))
+    return jnp.exp(spread[0] + spread[1] * restlessness(scores))
 
 
-def clues(scores: Scores, levels: Levels) -> Float[Array, "3 signals"]:
-    """What the size of an error depends on: one, the signal's restlessness, the change."""
+def restlessness(scores: Scores) -> Float[Array, " signals"]:
+    """Log of how far the samples of an hour scatter, by signal."""
     signals = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST)
-    restless = jnp.log(jnp.std(signals, axis=0) + LEAST_SPREAD)
-    change = jnp.max(jnp.abs(levels - scores[-1, -1]))
-    return jnp.stack([jnp.ones_like(restless), restless, jnp.full_like(restless, change)])
+    return jnp.log(jnp.std(signals, axis=0) + LEAST_SPREAD)
 
 
 def make_ridge(steps: int, signals: int, config: RidgeConfig, *, key: PRNGKeyArray) -> Ridge:
     """A regression that has learned nothing and made no errors yet."""
     inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps)))
-    none = jnp.zeros(3, int)
     return Ridge(
         weights=jnp.zeros((config.members, inputs, steps * signals)),
-        spread=jnp.zeros((3, signals)),
+        inside=jnp.zeros((steps, steps * signals)),
+        spread=jnp.zeros((2, signals)),
         width=jnp.ones((2, signals)),
         errors=jnp.zeros((config.errors, steps, signals)),
-        first=none,
-        count=none,
     )
 
 
@@ -172,76 +167,113 @@ def fit_ridge(
 
     `info` holds the squared error of each ridge on patients left out, in units of the coordinates.
     """
-    scores, levels, target = rows
-    inputs, tips, group = (np.asarray(x) for x in _describe(scores, levels))
-    inputs = inputs.astype(np.float64)
-    outputs = np.asarray(target, np.float64).reshape(len(target), -1)
-    draw = np.random.default_rng(np.asarray(jr.key_data(key)).astype(np.uint64))
-    _, who = np.unique(np.asarray(patient), return_inverse=True)
-    count = int(who.max()) + 1
+    scores, levels = (np.asarray(x) for x in rows[:2])
+    inputs, restless = (np.asarray(x) for x in _describe(*rows[:2]))
+    outputs = np.asarray(rows[2]).reshape(len(scores), -1)
+    who = np.unique(patient, return_inverse=True)[1]
+    held = np.ptp(levels, axis=1) == 0
+    sums = add_up(inputs, outputs, who, held)
+    count, draw = len(sums.hours), np.random.default_rng(np.asarray(jr.key_data(key)))
     if count < 2:
         raise ValueError("expected hours of at least 2 patients, got 1: none could be left out.")
-    fold = (draw.permutation(count) % min(config.folds, count))[who]
-    tried = [_left_out(inputs, outputs, fold, share) for share in config.ridges]
-    loss = np.array([np.mean(error**2) for error in tried])
-    best = config.ridges[int(np.argmin(loss))]
-    weights = [_solve(inputs, outputs, np.ones(len(who)), best)]
-    for _ in range(config.members - 1):
-        often = np.bincount(draw.integers(0, count, count), minlength=count)
-        weights.append(_solve(inputs, outputs, often[who].astype(float), best))
+    fold = draw.permutation(count) % min(config.folds, count)
+    loss = np.array([left_out_loss(sums, fold, share) for share in config.ridges])
+    share = config.ridges[int(np.argmin(loss))]
+    drawn = draw.multinomial(count, np.full(count, 1 / count), config.members - 1)
+    weights = [solve(sums, often, share) for often in (np.ones(count), *drawn)]
+    errors = left_out_errors(inputs, outputs, fold[who], [
+        solve(sums, fold != one, share) for one in range(fold.max() + 1)
+    ])  # fmt: skip
+    off = levels - levels.mean(1, keepdims=True)
+    inside = _least_squares(off[~held], errors[~held])
     kept = draw.choice(len(who), config.errors, replace=len(who) < config.errors)
-    errors = tried[int(np.argmin(loss))].reshape(target.shape)[kept]
-    network = _with_errors(np.stack(weights), errors, tips[kept], group[kept])
+    errors = (errors[kept] - off[kept] @ inside).reshape(len(kept), *rows[2].shape[1:])
+    spread, scaled = _scaled(errors, restless[kept])
+    network = Ridge(
+        weights=jnp.asarray(np.stack(weights), jnp.float32),
+        inside=jnp.asarray(inside, jnp.float32),
+        spread=jnp.asarray(spread, jnp.float32),
+        width=jnp.ones((2, errors.shape[-1])),
+        errors=jnp.asarray(scaled, jnp.float32),
+    )
     return network, {"held_out": loss}
 
 
 @eqx.filter_jit
 def _describe(scores, levels):
-    return tuple(jax.vmap(f)(scores, levels) for f in (features, clues, moved))
+    return jax.vmap(features)(scores, levels), jax.vmap(restlessness)(scores)
 
 
-def _solve(
+class Sums(NamedTuple):
+    """What a regression needs to know of each patient's hours."""
+
+    inputs: Float[np.ndarray, "patients p p"]  # X'X
+    cross: Float[np.ndarray, "patients p q"]  # X'Y
+    square: Float[np.ndarray, " patients"]  # of all outputs
+    hours: Int[np.ndarray, " patients"]
+
+
+def add_up(
     inputs: Float[np.ndarray, "n p"],
     outputs: Float[np.ndarray, "n q"],
-    often: Float[np.ndarray, " n"],
-    share: float,
+    who: Int[np.ndarray, " n"],
+    counted: Bool[np.ndarray, " n"],
+) -> Sums:
+    """The sums over each patient's counted hours; `who` numbers the patients from 0 on."""
+    parts = []
+    for one in range(who.max() + 1):
+        own = counted & (who == one)
+        x, y = inputs[own].astype(np.float64), outputs[own].astype(np.float64)
+        parts.append((x.T @ x, x.T @ y, np.sum(y**2), len(x)))
+    return Sums(*(np.array(part) for part in zip(*parts, strict=True)))
+
+
+def solve(
+    sums: Sums, often: Float[np.ndarray, " patients"] | np.ndarray, share: float
 ) -> Float[np.ndarray, "p q"]:
-    """Ridge regression of rows that count so often; the first features are free."""
-    charge = np.full(inputs.shape[1], share * often.sum())
+    """Ridge regression of patients who count so often; the first features are free."""
+    often = np.asarray(often, float)
+    charge = np.full(sums.inputs.shape[1], share * often @ sums.hours)
     charge[:FREE] = LEAST
-    weighed = inputs * often[:, None]
-    return np.linalg.solve(inputs.T @ weighed + np.diag(charge), weighed.T @ outputs)
+    square = np.tensordot(often, sums.inputs, 1) + np.diag(charge)
+    return np.linalg.solve(square, np.tensordot(often, sums.cross, 1))
 
 
-def _left_out(inputs, outputs, fold: Int[np.ndarray, " n"], share: float) -> np.ndarray:
-    """Errors of every row by the fit without its patient's fold."""
-    errors = np.zeros_like(outputs)
-    for one in np.unique(fold):
+def left_out_loss(sums: Sums, fold: Int[np.ndarray, " patients"], share: float) -> float:
+    """Mean squared error on the patients of each fold by the fit to the others."""
+    total = 0.0
+    for one in range(fold.max() + 1):
         apart = fold == one
-        weights = _solve(inputs, outputs, (~apart).astype(float), share)
-        errors[apart] = outputs[apart] - inputs[apart] @ weights
+        weights = solve(sums, ~apart, share)
+        inputs, cross = sums.inputs[apart].sum(0), sums.cross[apart].sum(0)
+        total += np.sum((inputs @ weights - 2 * cross) * weights) + sums.square[apart].sum()
+    return float(total / (sums.hours.sum() * sums.cross.shape[-1]))
+
+
+def left_out_errors(
+    inputs: Float[np.ndarray, "n p"],
+    outputs: Float[np.ndarray, "n q"],
+    fold: Int[np.ndarray, " n"],
+    weights: list[Float[np.ndarray, "p q"]],
+) -> Float[np.ndarray, "n q"]:
+    """Errors of every row by the fit without its patient's fold."""
+    errors = np.empty(outputs.shape, np.float32)
+    for one, own in enumerate(weights):
+        apart = fold == one
+        errors[apart] = outputs[apart] - inputs[apart] @ own.astype(np.float32)
     return errors
 
 
-def _with_errors(weights: np.ndarray, errors: np.ndarray, tips: np.ndarray, group: np.ndarray):
-    """Errors of patients left out, scaled and sorted by how the level moved.
+def _least_squares(inputs: np.ndarray, outputs: np.ndarray) -> Float[np.ndarray, "p q"]:
+    """With a ridge of an hour; nothing is known where there are no rows."""
+    square = inputs.T.astype(np.float64) @ inputs + np.eye(inputs.shape[1])
+    return np.linalg.solve(square, inputs.T @ outputs)
 
-    A group that is too small to speak for itself draws from all.
-    """
-    size = np.log(np.mean(np.abs(errors), axis=1) + LEAST_SPREAD)  # (rows, signals)
-    spread = np.stack(
-        [np.linalg.lstsq(tips[:, :, s], size[:, s], rcond=None)[0] for s in range(size.shape[1])],
-        axis=1,
-    )
-    scale = np.exp(np.einsum("ks,nks->ns", spread, tips))
-    count = np.bincount(group, minlength=3)
-    small = count < FEWEST
-    order = np.argsort(group, kind="stable")
-    return Ridge(
-        weights=jnp.asarray(weights, jnp.float32),
-        spread=jnp.asarray(spread, jnp.float32),
-        width=jnp.ones((2, errors.shape[-1])),
-        errors=jnp.asarray((errors / scale[:, None])[order], jnp.float32),
-        first=jnp.asarray(np.where(small, 0, np.cumsum(count) - count)),
-        count=jnp.asarray(np.where(small, len(group), count)),
-    )
+
+def _scaled(errors: Float[np.ndarray, "n steps signals"], restless: Float[np.ndarray, "n signals"]):
+    """How the size of errors depends on restlessness, by signal; and the errors in usual ones."""
+    size = np.log(np.mean(np.abs(errors), axis=1) + LEAST_SPREAD)
+    away = restless - restless.mean(0)
+    slope = np.sum(away * size, axis=0) / (np.sum(away**2, axis=0) + 1e-6 * len(away))
+    spread = np.stack([size.mean(0) - slope * restless.mean(0), slope])
+    return spread, errors / np.exp(spread[0] + spread[1] * restless)[:, None]

@@ -38,7 +38,7 @@ from stepdown.twin.fit import (
 )
 from stepdown.twin.horizon import fit_width
 from stepdown.twin.recurrent import LegendreConfig, LegendreMemory, StateSpace, StateSpaceConfig
-from stepdown.twin.ridge import RidgeConfig, fit_ridges, make_ridge
+from stepdown.twin.ridge import RIDGE_BASE, RidgeConfig, fit_ridges, make_ridge
 from stepdown.twin.transformer import SMALL_TRANSFORMER, Transformer, TransformerConfig
 
 TWINS: dict[str, TwinKind] = {
@@ -116,8 +116,9 @@ TWINS: dict[str, TwinKind] = {
             small=RidgeConfig(),
             make=make_ridge,
             fit=fit_ridges,
-            base="carried",
+            base=RIDGE_BASE,
             settle=fit_width,
+            stride=10.0,
         ),
         TwinKind(
             name="best",
@@ -132,7 +133,7 @@ TWINS: dict[str, TwinKind] = {
         ),
     )
 }
-JUDGING_TWIN = "best"
+JUDGING_TWIN, PAPER_TWIN = "best", "tdt"
 Size = Literal["paper", "small"]
 
 

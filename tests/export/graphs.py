@@ -78,9 +78,8 @@ def make_any_twin(hours, model, base=None):
     twin = filled(lambda: make_twin(scaler, scale, 6, config, key=jr.key(1)))
     twin = replace(twin, scaler=scaler, coordinates=scale, carry=CarryForward(pump))
     if model == "ridge":
-        groups = jnp.asarray([0, 20, 40]), jnp.asarray([20, 20, 24])
-        kept = 0.9 + jnp.abs(twin.network.width), 3 * twin.network.errors, *groups
-        network = eqx.tree_at(lambda x: (x.width, x.errors, x.first, x.count), twin.network, kept)
+        kept = 0.9 + jnp.abs(twin.network.width), 3 * twin.network.errors
+        network = eqx.tree_at(lambda x: (x.width, x.errors), twin.network, kept)
         return replace(twin, network=network), config
     if model != "best":
         return twin, config

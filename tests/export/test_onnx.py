@@ -135,9 +135,7 @@ def luck_of(twin, states, choices, keys):
         group = jnp.where(turn < 0, 0, jnp.where(turn > 0, 3, jnp.where(restless, 2, 1)))
         count = twin.network.count[group]
     if name == "Ridge":
-        table = twin.carry.profile.speed[None]
-        speed = jnp.argmin(jnp.abs(states[:, -1, SPEED, None] / table - 1), axis=1)
-        count = twin.network.count[jnp.sign(choices - 2 - speed) + 1]
+        count = jnp.full(len(keys), len(twin.network.errors))
     picked = jax.vmap(lambda k, n: jr.randint(k, (), 0, n))(keys, count)
     return (picked + 0.5) / count
 

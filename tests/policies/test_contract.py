@@ -39,6 +39,9 @@ from stepdown.policies.saved import load_policy, save_policy
 from stepdown.policies.svr import SVRConfig
 from stepdown.signals import LEVELS
 from stepdown.training import FitConfig, member
+from stepdown.twin.fit import fit_twin
+from stepdown.twin.ridge import RidgeConfig
+from stepdown.twin.twins import twin_config
 from tests.documented import documented
 from tests.policies.toys import (
     ENSEMBLE,
@@ -59,6 +62,7 @@ KEYS = jr.split(jr.key(3), 1)
 EXAMPLE = documented("A learner")
 METHODS = {**TABLE, EXAMPLE.name: EXAMPLE}
 SHAPES = ("bc", "svr", "mbpo", "cormpo_kde", EXAMPLE.name)  # one of every kind of program
+PLANNED = ("planner",)  # they choose within reach, and learn nothing
 
 
 @functools.cache
@@ -75,10 +79,20 @@ def ensemble():
     return fit_ensemble(hours("train"), ENSEMBLE, key=jr.key(9))[0]
 
 
+@functools.cache
+def ridge():
+    config = twin_config("ridge")
+    sizes = RidgeConfig(members=2, errors=64)
+    return fit_twin(
+        hours("train"), hours("select"), dataclasses.replace(config, sizes=sizes), key=jr.key(9)
+    )[0]
+
+
 def task_of(name: str, rows=None) -> Task:
     """What the method asks for, and nothing else."""
     method = METHODS[name]
-    dynamics = {"ensemble": ensemble, "twin": MoreIsBetter, None: lambda: None}[method.dynamics]()
+    models = {"ensemble": ensemble, "twin": MoreIsBetter, "ridge": ridge, None: lambda: None}
+    dynamics = models[method.dynamics]()
     guardian = Support(jnp.array([3, 4, 5])) if method.density else None
     train = hours("train") if rows is None else rows
     return Task(train, hours("select"), dynamics, guardian, method.penalty)
@@ -150,10 +164,19 @@ def test_training_by_name_is_the_method_of_the_table(name):
             train_policy(asked, task, key=KEYS[0])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [x for x in METHODS if x not in PLANNED])
 def test_every_level_is_reachable(name):
     scores = np.asarray(weigh(made(name), hours("train").state[:64]))
     assert scores.min() > np.log(1e-12)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_planner_chooses_one_level_within_reach(name):
+    states = hours("train").state[:64]
+    chances = np.exp(np.asarray(weigh(made(name), states), np.float64))
+    np.testing.assert_allclose(chances.max(1), 1.0, atol=1e-6)
+    step = np.argmax(chances, axis=1) + 2 - np.asarray(states)[:, -1, -1]
+    assert np.abs(step).max() == 2
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -190,7 +213,8 @@ def test_the_same_key_gives_the_same_policy_and_another_key_another(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_reports_a_row_per_epoch_and_seed(name):
     _, curves = learned(name)
-    assert {x.shape[:2] for x in curves.values()} == {(2, 1)}
+    epochs = 1 if name in PLANNED else 2
+    assert {x.shape[:2] for x in curves.values()} == {(epochs, 1)}
     assert all(np.isfinite(x).all() for x in curves.values())
     if METHODS[name].penalty == "none":
         assert not np.any(curves.get("penalty", 0.0))
@@ -243,7 +267,7 @@ def test_compiled_and_not_compiled_agree(name):
 
 
 @pytest.mark.parametrize("constrained", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, *PLANNED])
 def test_a_saved_policy_is_the_same_policy(name, constrained, tmp_path: Path):
     policy = held_to_small_steps(name) if constrained else made(name)
     save_policy(tmp_path / "policy", policy, name, seed=3)

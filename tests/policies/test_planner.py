@@ -18,7 +18,7 @@ from stepdown.signals import HR, LEVEL, LEVELS, MAP, PULSATILITY
 from stepdown.twin.fit import fit_twin
 from tests.twin.toys import SELECT, TRAIN, pocket
 
-LUCK = jr.key(11)
+LUCK = jnp.asarray(11)
 
 
 class World(eqx.Module):
@@ -55,7 +55,7 @@ def textbook(planner: Planner, state) -> tuple[np.ndarray, int]:
         plans = [[one] * config.hours for one in near]
     else:
         plans = [[a] + [a + b] * (config.hours - 1) for a in near for b in near]
-    luck = jr.split(planner.luck, (config.draws, config.hours))
+    luck = jr.split(jr.key(planner.luck), (config.draws, config.hours))
     values = np.zeros((world.members, len(plans)))
     for model in range(world.members):
         dynamics = world.member(model)
@@ -113,7 +113,7 @@ def test_planning_in_the_true_world_finds_its_optimum():
         for choice in LEVELS:
             hour, total = state, 0.0
             for _ in range(3):
-                hour = world(hour, jnp.asarray(choice), key=LUCK)
+                hour = world(hour, jnp.asarray(choice), key=jr.key(LUCK))
                 total += float(normalized_reward(hour))
             best[choice] = total - 1e-4 * abs(choice - level)
         assert int(np.argmax(found.score)) + 2 == max(best, key=lambda x: best[x])

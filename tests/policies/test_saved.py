@@ -18,10 +18,11 @@ from stepdown.policies.ensemble import (
     load_ensemble,
     save_ensemble,
 )
+from stepdown.policies.half_done import load_training, save_training
 from stepdown.policies.networks import LearnedPolicy, make_network
 from stepdown.policies.rules import RULES
 from stepdown.policies.sac import SACConfig, begin_learner, make_rates
-from stepdown.policies.saved import load_policy, load_training, save_policy, save_training
+from stepdown.policies.saved import load_policy, save_policy
 from stepdown.problem.clinical import STRICT_LIMITS
 from stepdown.problem.scaling import blank_scaler
 from stepdown.signals import NAMES

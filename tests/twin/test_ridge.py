@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from stepdown.twin.fit import fit_twin, twin_rows
-from stepdown.twin.ridge import FREE, Ridge, RidgeConfig, _left_out, _solve, features, fit_ridge
+from stepdown.twin.ridge import (
+    FREE,
+    Ridge,
+    RidgeConfig,
+    add_up,
+    features,
+    fit_ridge,
+    left_out_errors,
+    left_out_loss,
+    solve,
+)
 from tests.twin.toys import SELECT, SIGNALS, STEPS, TRAIN, pocket
 
 describe = jax.jit(jax.vmap(features))
@@ -19,34 +29,68 @@ def rows_where_the_level_works_by_state(rows: int, seed: int):
     scores = draw.normal(size=(rows, STEPS, SIGNALS + 1))
     scores[..., -1] = draw.integers(-3, 4, rows)[:, None] / 2.29
     levels = np.broadcast_to(draw.integers(-3, 4, rows)[:, None] / 2.29, (rows, STEPS))
-    change = (levels - scores[:, -1:, -1]) * 2.29
+    change = (levels - scores[..., -1].mean(1, keepdims=True)) * 2.29
     mean = scores[:, :, :-1].mean(1, keepdims=True)
     target = 0.5 * scores[:, -1:, :-1] + change[..., None] * (0.2 + 0.3 * mean)
     target = target + 0.1 * draw.normal(size=target.shape)
     return tuple(jnp.asarray(x, jnp.float32) for x in (scores, levels, target))
 
 
+def ward(rows: int, seed: int):
+    """Inputs, outputs, patients and which hours count."""
+    draw = np.random.default_rng(seed)
+    x, y = draw.normal(size=(rows, 12)), draw.normal(size=(rows, 3))
+    return x, y, np.arange(rows) % 10, draw.random(rows) < 0.8
+
+
+def textbook(x, y, share):
+    """Least squares with one row added for each feature, which pulls its weight to 0."""
+    charge = np.sqrt(np.append(np.full(FREE, 1e-3), np.full(12 - FREE, share * len(x))))
+    rows = np.concatenate([x, np.diag(charge)]), np.concatenate([y, np.zeros((12, 3))])
+    return np.linalg.lstsq(*rows, rcond=None)[0]
+
+
 def test_ridge_regression_is_least_squares_with_rows_added():
-    draw = np.random.default_rng(0)
-    x, y, often = draw.normal(size=(50, 12)), draw.normal(size=(50, 3)), draw.integers(0, 3, 50)
-    charge = np.sqrt(np.append(np.full(FREE, 1e-3), np.full(12 - FREE, 0.1 * often.sum())))
-    again = np.repeat(np.arange(50), often)
-    rows = (
-        np.concatenate([x[again], np.diag(charge)]),
-        np.concatenate([y[again], np.zeros((12, 3))]),
-    )
-    expected = np.linalg.lstsq(*rows, rcond=None)[0]
-    np.testing.assert_allclose(_solve(x, y, often.astype(float), 0.1), expected, atol=1e-9)
+    x, y, who, counted = ward(50, 0)
+    often = np.array([0, 1, 2, 1, 0, 3, 1, 1, 2, 0])
+    again = np.repeat(np.arange(50), often[who] * counted)
+    found = solve(add_up(x, y, who, counted), often, 0.1)
+    np.testing.assert_allclose(found, textbook(x[again], y[again], 0.1), atol=1e-9)
 
 
 def test_errors_are_made_on_patients_left_out():
-    draw = np.random.default_rng(1)
-    x, y, fold = draw.normal(size=(40, 8)), draw.normal(size=(40, 2)), np.arange(40) % 4
-    found = _left_out(x, y, fold, 0.01)
-    for row in range(40):
-        others = fold != fold[row]
-        weights = _solve(x[others], y[others], np.ones(others.sum()), 0.01)
-        np.testing.assert_allclose(found[row], y[row] - x[row] @ weights, atol=1e-9)
+    x, y, who, counted = ward(60, 1)
+    sums, fold = add_up(x, y, who, counted), np.arange(10) % 4
+    weights = [solve(sums, fold != one, 0.01) for one in range(4)]
+    found = left_out_errors(x, y, fold[who], weights)
+    for row in range(60):
+        others = counted & (fold[who] != fold[who[row]])
+        own = textbook(x[others], y[others], 0.01)
+        np.testing.assert_allclose(found[row], y[row] - x[row] @ own, atol=1e-5)
+    expected = np.mean(found[counted].astype(float) ** 2)
+    assert left_out_loss(sums, fold, 0.01) == pytest.approx(expected, rel=1e-5)
+
+
+def test_hours_with_a_change_inside_teach_what_levels_off_the_mean_add():
+    """They do not enter the regression; what they leave over is laid to their samples' levels."""
+    scores, levels, target = rows_where_the_level_works_by_state(1200, 4)
+    inside = np.asarray(levels).copy()
+    moved = np.arange(1200) % 3 == 0
+    off = np.where(np.arange(STEPS) < STEPS // 2, -0.4, 0.4)
+    inside[moved] += off
+    later = np.asarray(target).copy()
+    later[moved] += 0.7 * off[:, None]
+    network, _ = fit_ridge(
+        (scores, jnp.asarray(inside), jnp.asarray(later)),
+        np.arange(1200) % 40,
+        RidgeConfig(ridges=(1e-4,), members=1),
+        key=jr.key(0),
+    )
+    change = network.decode(scores[0], jnp.asarray(inside[0]), key=None)
+    flat = jnp.full(STEPS, inside[0].mean())
+    held = network.decode(scores[0], flat, key=None)
+    expected = np.broadcast_to(0.7 * off[:, None], (STEPS, SIGNALS))
+    np.testing.assert_allclose(change - held, expected, atol=0.06)
 
 
 def test_what_a_level_does_may_depend_on_the_patient():
