@@ -106,7 +106,7 @@ def test_help_names_every_option_with_its_default(command, capsys):
     for name, field in config.__dataclass_fields__.items():
         if name not in positional:
             word = f"no-{name}" if field.default is True else name  # what changes the default
-            word = {"other": "with"}.get(word, word)  # no name in Python
+            word = {"other": "with", "origin": "from"}.get(word, word)  # no names in Python
             assert f"--{word.replace('_', '-')}" in printed.out
     if command == "simulate":
         assert "(default: 379)" in printed.out

@@ -21,11 +21,12 @@ from packaging.utils import canonicalize_name
 
 from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
+from stepdown.evaluation.judging import judge_in_patients, judge_in_twin
 from stepdown.experiment.jobs import Desk, run_jobs
 from stepdown.experiment.patients import read_hours
 from stepdown.experiment.plan import make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice
-from stepdown.experiment.publish import search_rows
+from stepdown.experiment.publish import publish, search_rows
 from stepdown.experiment.readers import read_policies
 from stepdown.experiment.training import TrainPolicy
 from stepdown.guardian.guardians import load_guardian
@@ -46,9 +47,11 @@ COMPARED = tuple(f"{data}{setting}" for data in (*DATA_SETS, "drop")
                  for setting in ("", "-paper"))  # fmt: skip
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
-        "tables/guardian.csv", "tables/penalty.csv",
+        "tables/guardian.csv", "tables/penalty.csv", "tables/claims.csv",
+        "tables/claims-paper.csv",
         *(f"tables/{name}.csv" for name in COMPARED))  # fmt: skip
-TABLES = {f"tables/{name}.md" for name in (*COMPARED, "penalty", "time", "twin")}
+TABLES = {f"tables/{name}.md" for name in
+          (*COMPARED, "penalty", "time", "twin", "claims", "claims-paper")}  # fmt: skip
 FIGURES = {f"figures/{name}.png" for name in
            ("examples", "growth", "calibration", "shifts", "exploitation", "scores", "mix",
             "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
@@ -396,6 +399,89 @@ def test_judging_adds_evidence_to_a_finished_run(finished, tmp_path, capsys):
     assert main(["run", "pocket", "--out", str(out)]) == 0  # which shows it and loses nothing
     assert "[" not in capsys.readouterr().err
     assert (place / "gap.csv").is_file()
+
+
+def test_three_judges_stand_side_by_side(finished, tmp_path):
+    """The paper's twin, ours, the truth: our twin and the truth say what they say without it."""
+    out = tmp_path / "both"
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "both.jobs")
+    assert main(["run", "pocket", "--judge", "both", "--out", str(out)]) == 0
+    for name in ("recorded", "recorded-paper", "noiseless", "noisy"):
+        alone, both = rewards_of(finished, name), rewards_of(out, name)
+        methods = {key[0] for key in alone} - {"look-ahead"}
+        assert {key[:2] for key in both} >= {(x, "tdt") for x in methods}
+        for key, mean in alone.items():
+            if key[0] == "expert" and name.endswith("paper"):
+                continue  # who learned in the paper's twin
+            assert both[key] == pytest.approx(mean, nan_ok=True), (name, key)
+    jobs = tmp_path / "both.jobs/guarded-7"
+    for setting, place in (("ours", "judge/expert"), ("paper", "judge/tdt/expert")):
+        seen = arrays_from_bytes((jobs / place / "arrays.safetensors").read_bytes())
+        table = rewards_of(out, "noisy" if setting == "ours" else "noisy-paper")
+        for judge in ("tdt", "twin", "patients"):
+            mean = seen[f"{judge}/reward"].mean()
+            assert table["expert", judge, "reward"] == pytest.approx(mean, abs=1e-4)
+    head = "| Method | Reward of 6 hours, paper's twin | Reward of 6 hours, our twin | Reward of 6 "
+    assert head in (out / "tables/noiseless-paper.md").read_text()
+    told = [line.split()[:5] for line in (out / "results.txt").read_text().splitlines()]
+    assert told.count(["method", "paper's", "twin", "twin", "test"]) == 6  # a table each
+    with (out / "tables/claims-paper.csv").open() as file:
+        claims = list(csv.DictReader(file))
+    assert {x["judge"] for x in claims} == {"tdt", "twin", "patients"}
+
+
+def test_the_papers_twin_may_judge_alone(finished, tmp_path):
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
+    config = replace(PRESETS["pocket"], data=("recorded",), settings=("ours",), judge="tdt")
+    desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
+    run_jobs(plan.jobs, desk)
+    files = publish(config, [plan], desk)
+    table, page = (files[name] for name in ("tables/recorded.csv", "report.html"))
+    assert isinstance(table, bytes)
+    assert isinstance(page, bytes)
+    rows = list(csv.DictReader(table.decode().splitlines()))
+    assert {row["judge"] for row in rows} == {"tdt", "patients"}
+    assert "in the paper&#x27;s twin, in 2 test patients." in page.decode()
+    truth = {key: mean for key, mean in rewards_of(finished, "recorded").items()
+             if key[1:] == ("patients", "reward")}  # fmt: skip
+    told = {(x["method"], x["judge"], x["metric"]): float(x["mean"] or "nan") for x in rows}
+    assert {key: told[key] for key in truth if key[0] != "expert"} == {
+        key: mean for key, mean in truth.items() if key[0] != "expert"
+    }
+
+
+def test_drawn_levels_have_tables_beside_those_of_the_most_probable(finished, tmp_path):
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
+    config = replace(PRESETS["pocket"], data=("recorded",), settings=("ours",), sampled=True)
+    desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
+    run_jobs(plan.jobs, desk)
+    files = publish(config, [plan], desk)
+    by_mode, drawn, page = (
+        files[x] for x in ("tables/recorded.csv", "tables/recorded-sampled.csv", "report.html")
+    )
+    assert isinstance(by_mode, bytes)
+    assert isinstance(drawn, bytes)
+    assert isinstance(page, bytes)
+    ours, theirs = (
+        {(x["method"], x["judge"], x["metric"]): x["mean"]
+         for x in csv.DictReader(table.decode().splitlines())}
+        for table in (by_mode, drawn)
+    )  # fmt: skip
+    for method in ("bc", "cormpo_kde"):
+        for judge, world in (("twin", load_twin(finished / "twin")[0]), ("patients", None)):
+            policies = read_policies(desk, plan.recorded[method].train)
+            starts = plan.bench.starts(desk)["patients"]
+            seen = (
+                judge_in_patients(policies, *starts, sampled=True)
+                if world is None
+                else judge_in_twin(policies, world, plan.bench.moments(desk), sampled=True)
+            )
+            mean = float(theirs[method, judge, "acp"])
+            assert mean == pytest.approx(float(seen.scores["acp"].mean()), abs=1e-4)
+            assert theirs[method, judge, "reward"] != ours[method, judge, "reward"]
+    for key in (("hold", "twin", "reward"), ("clinicians", "patients", "reward")):
+        assert theirs[key] == ours[key]  # who draws nothing is the same in both
+    assert "Recorded hours, our settings, levels drawn (guarded-7)" in page.decode()
 
 
 def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):

@@ -3,7 +3,7 @@
 The plainest twin there is: next hour's means as a linear function of the last hours' means and
 levels and of the level now chosen, fitted to hours through which the level was held. Iterated, it
 answers what one level more, held for six hours, does to MAP. Prints a Markdown table to be read
-beside the truth in docs/results.md.
+beside the truth in docs/all-results.md.
 """
 
 import jax

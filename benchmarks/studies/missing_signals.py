@@ -5,9 +5,9 @@
 
 Twin, guardian and policy with 12, 11, 9 and 7 signals (problem/filling.py), on the same fresh
 patients. "Filled": fitted once on all signals, asked with fewer. "Refitted": fitted on patients who
-have no more than these. The second form fills the tables of docs/results.md. Every number is a mean
-with its 95 % interval by a bootstrap over patients, or a paired difference to all signals. Needs
-JAX, Equinox, Optax and NumPy alone.
+have no more than these. The second form fills the tables of docs/all-results.md. Every number is a
+mean with its 95 % interval by a bootstrap over patients, or a paired difference to all signals.
+Needs JAX, Equinox, Optax and NumPy alone.
 """
 
 import argparse
@@ -61,7 +61,7 @@ RATE = 0.05  # of decisions that a guardian is asked to refuse
 DRAWS = 500  # of patients, for an AUROC, which is no mean
 CLONING = BCConfig(widths=(64, 64), fit=FitConfig(epochs=40, batch=256, patience=6))
 KDE = DensityConfig(DENSITIES["kde"])
-PAGE = DOCS / "results.md"
+PAGE = DOCS / "all-results.md"
 FILLED, ANEW, REFITTED = "filled", "filled, scale anew", "refitted"
 
 Number = dict[str, float]
@@ -363,7 +363,7 @@ def _cell(row: dict[str, Any], name: str, _: str, digits: int, factor: float) ->
 
 
 def fill_tables(found: dict[str, Any]) -> None:
-    """Put the tables into docs/results.md."""
+    """Put the tables into docs/all-results.md."""
     about = found["about"]
     size = about["config"]
     words = (

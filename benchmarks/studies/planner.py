@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
@@ -79,7 +80,7 @@ def main() -> None:
     for name in asked.rows:
         model, changes = ROWS[name]
         planned = PlannerConfig(**changes)
-        deciders[name] = Planner(models[model], jr.key(asked.seed), config=planned)
+        deciders[name] = Planner(models[model], jnp.asarray(asked.seed), config=planned)
     for name, policy in deciders.items():
         begun = time.perf_counter()
         found["rows"][name] = row = told(scored(Mode(policy), starts, world), team, room, starts)
@@ -93,14 +94,15 @@ def fit_models(config: CohortConfig, seed: int, wanted: set[str]) -> dict[str, D
     with jax.default_device(jax.devices("cpu")[0]):  # where small steps are
         cohort, _ = simulate_cohort(config, key=jr.split(jr.key(seed), 3)[0])
     train, select, _ = split_patients(cohort, key=jr.key(0))
-    sliding = make_transitions(train, HoursConfig(stride=30.0))
     hours, chosen = make_transitions(train), make_transitions(select)
     models: dict[str, Dynamics] = {}
     for name in sorted(wanted):
         if name == "ensemble":
             models[name] = fit_ensemble(hours, key=jr.key(seed))[0]
         else:
-            models[name] = fit_twin(sliding, chosen, twin_config(name), key=jr.key(seed))[0]
+            twin = twin_config(name)
+            sliding = make_transitions(train, HoursConfig(stride=twin.kind.stride))
+            models[name] = fit_twin(sliding, chosen, twin, key=jr.key(seed))[0]
     return models
 
 

@@ -4,7 +4,7 @@
     python -m benchmarks.studies.twin fresh --out fresh.json     the best twin, 2,000 new patients
     python -m benchmarks.studies.twin levels --out levels.json   forecast beside truth, each preset
     python -m benchmarks.studies.twin speed --out speed.json     windows per second, what-if
-    python -m benchmarks.studies.twin tables                     fills the tables of docs/results.md
+    python -m benchmarks.studies.twin tables                     fills those of docs/all-results.md
 
 The first four need nothing beyond the numerical heart. The last reads docs/results/*.json, which
 they and `benchmarks.studies.guardian_rates` wrote.
@@ -257,7 +257,7 @@ def _what_if(twin: Twin, state) -> float:
     return min(times[1:])
 
 
-# ── the tables of docs/results.md ────────────────────────────────────────────────────────────────
+# ── the tables of docs/all-results.md ─────────────────────────────────────────────────────────────
 
 
 def fill_tables() -> None:
@@ -267,7 +267,7 @@ def fill_tables() -> None:
         path = DOCS / "results" / file
         if path.is_file():
             tables[name] = f"\n{make(json.loads(path.read_text(encoding='utf-8')))}\n"
-    fill(DOCS / "results.md", tables)
+    fill(DOCS / "all-results.md", tables)
 
 
 def twins_table(found: dict[str, Any]) -> str:

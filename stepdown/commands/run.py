@@ -27,8 +27,14 @@ from stepdown.artifacts import (
 )
 from stepdown.experiment.jobs import Desk, Job, alone, in_order, jobs_of
 from stepdown.experiment.patients import ImportPatients
-from stepdown.experiment.plan import Plan, make_evidence, make_plan
-from stepdown.experiment.presets import PRESETS, ExperimentConfig, RunPreset, sizes_of
+from stepdown.experiment.plan import Plan, make_evidence, make_plans
+from stepdown.experiment.presets import (
+    PRESETS,
+    ExperimentConfig,
+    JudgeName,
+    RunPreset,
+    sizes_of,
+)
 from stepdown.experiment.processes import run_somewhere
 from stepdown.experiment.progress import Terminal
 from stepdown.experiment.publish import REPORT, RESULTS, publish
@@ -53,11 +59,12 @@ class RunConfig:
     workers: int = 1  # processes of this machine that make jobs side by side
     search: bool = True  # search first where the preset does; else train as its methods say
     version: Version = 2  # of the simulated patients; 1: as before they moved like real ones
+    judge: JudgeName = "best"  # whose twin judges: the paper's, ours, or both side by side
 
     @property
     def sizes(self) -> ExperimentConfig:
         """What is asked for."""
-        return sizes_of(self.preset, search=self.search, version=self.version)
+        return sizes_of(self.preset, search=self.search, version=self.version, judge=self.judge)
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,11 @@ def judge(config: JudgeConfig) -> int:
     What was judged before is not judged again; a stopped call goes on where it was.
     """
     asked = _asked(config.run)
+    if asked.judge == "tdt":
+        raise ValueError(
+            f"{config.run}: expected a run that our twin has judged, got --judge tdt. Run it with "
+            "--judge both or best first."
+        )
     plans = plans_of(asked)
     jobs = in_order([job for plan in plans for job in plan.jobs])
     more = [job for plan in plans for job in make_evidence(plan).by_kind.values()]
@@ -130,10 +142,8 @@ def show(out: Path) -> None:
 
 def plans_of(config: RunConfig) -> list[Plan]:
     """The jobs of every cohort of the run."""
-    sizes = config.sizes
     imported = None if config.from_cohort is None else _imported(config.from_cohort)
-    choices = sizes.cohorts if imported is None else sizes.cohorts[:1]
-    return [make_plan(sizes, choice, imported) for choice in choices]
+    return make_plans(config.sizes, imported)
 
 
 def put_in_place(config: RunConfig, plans: list[Plan], desk: Desk, fingerprint: str) -> None:
@@ -199,12 +209,20 @@ def _asked(run: Path) -> RunConfig:
     recorded = asked.get("from_cohort")
     own = None if recorded is None else Path(recorded)
     version = asked.get("version", 1)  # runs before version 2 do not say theirs
-    return RunConfig(about["preset"], run, own, search=asked.get("search", True), version=version)
+    return RunConfig(
+        about["preset"],
+        run,
+        own,
+        search=asked.get("search", True),
+        version=version,
+        judge=asked.get("judge", "best"),
+    )
 
 
 def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
     """Refuse to train anything: a run may have taken hours on another machine."""
-    searched = ("" if asked.search else " --no-search") + f" --version {asked.version}"
+    searched = "" if asked.search else " --no-search"
+    searched += f" --version {asked.version} --judge {asked.judge}"
     if missing:
         raise ValueError(
             f"{asked.out}: expected a finished run of this version, got {len(missing)} of {count} "

@@ -8,7 +8,8 @@ one seed, as with rules). With fewer than two patients there is no interval (NaN
 
 A cohort is one draw of patients, of their clinicians and of every model fitted to them. Policies of
 one cohort share an ensemble, so an interval over its patients cannot say what another cohort would
-give. Over several cohorts each counts as one number, and the interval is Student's.
+give. Over several cohorts each counts as one number, and the interval is Student's. Where many
+methods are compared so, p-values are Holm's.
 """
 
 import functools
@@ -16,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from jax.scipy.special import betainc
+from jax.scipy.special import betainc, ndtr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.handover import Judged
@@ -24,7 +25,7 @@ from stepdown.patients.population import host_generator
 
 COLUMNS = ("method", "judge", "metric", "mean", "sd", "low", "high")
 DRAWS, MIDDLE = 2000, (0.025, 0.975)
-SURE = 0.95  # of Student's interval
+SURE, POWER = 0.95, 0.8  # of Student's interval; of a design
 STEPS = 60  # halvings; more than a float needs
 
 Row = dict[str, str | float]
@@ -328,22 +329,84 @@ def _signed(value: float, digits: int = 2) -> str:
 
 
 def over_cohorts(values: Sequence[float]) -> dict[str, float]:
-    """Mean over cohorts, its 95 % interval and their number; no interval for a single one."""
+    """Mean over cohorts, their sd and number, the mean's 95 % interval and its p-value against 0.
+
+    A single cohort has neither sd nor interval nor p-value.
+    """
     known = np.asarray([x for x in values if math.isfinite(x)], np.float64)
+    nothing = dict.fromkeys(("mean", "sd", "low", "high", "p"), math.nan)
+    found = {"cohorts": float(len(known))} | nothing
     if not len(known):
-        return {"cohorts": 0.0, "mean": math.nan, "low": math.nan, "high": math.nan}
-    mean, half = float(known.mean()), math.nan
-    if len(known) > 1:
-        half = student(len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
-    return {"cohorts": float(len(known)), "mean": mean, "low": mean - half, "high": mean + half}
+        return found
+    mean = float(known.mean())
+    if len(known) < 2:
+        return found | {"mean": mean}
+    freedom, sd = len(known) - 1, float(known.std(ddof=1))
+    error = sd / math.sqrt(len(known))
+    half = student(freedom) * error
+    beyond = _beyond(abs(mean) / error, freedom) if error else float(mean == 0)
+    return found | {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half, "p": beyond}
 
 
 @functools.cache
-def student(freedom: int) -> float:
+def student(freedom: int, sure: float = SURE) -> float:
     """The value that |t| stays below in 95 % of cases; by halving, since JAX has no quantile."""
     low, high = 0.0, 1000.0
     for _ in range(STEPS):
         half = (low + high) / 2
-        beyond = float(betainc(freedom / 2, 0.5, freedom / (freedom + half**2)))
-        low, high = (half, high) if beyond > 1 - SURE else (low, half)
+        low, high = (half, high) if _beyond(half, freedom) > 1 - sure else (low, half)
     return (low + high) / 2
+
+
+def _beyond(size: float, freedom: int) -> float:
+    """How often |t| is larger than this."""
+    return float(betainc(freedom / 2, 0.5, freedom / (freedom + size**2)))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values of one family of comparisons; what is not known stays so.
+
+    The smallest is multiplied by their number, the next by one less and so on, and none may be
+    below one before it. Where all that is called different has one of at most 5 %, anything is
+    called so wrongly in at most 5 % of families, however the comparisons depend on each other.
+    """
+    adjusted, least = [math.nan] * len(values), 0.0
+    order = sorted(
+        (x for x in range(len(values)) if math.isfinite(values[x])), key=lambda x: values[x]
+    )
+    for number, place in enumerate(order):
+        least = max(least, min(1.0, (len(order) - number) * values[place]))
+        adjusted[place] = least
+    return adjusted
+
+
+def detectable(sd: float, cohorts: int, *, sure: float = SURE, power: float = POWER) -> float:
+    """The difference that a design finds with 80 % power, at the 5 % level, by Student's t.
+
+    `sd` is that of the paired difference over cohorts. A family of m comparisons is bounded by
+    sure = 1 - 0.05 / m, which Holm's correction never falls short of. NaN for a single cohort.
+    """
+    if cohorts < 2 or not math.isfinite(sd):
+        return math.nan
+    return _needed(cohorts - 1, sure, power) * sd / math.sqrt(cohorts)
+
+
+@functools.cache
+def _needed(freedom: int, sure: float, power: float) -> float:
+    """The same in standard errors; by halving, as Student's quantile."""
+    edge, low, high = student(freedom, sure), 0.0, 1000.0
+    for _ in range(STEPS):
+        half = (low + high) / 2
+        low, high = (half, high) if _found(half, edge, freedom) < power else (low, half)
+    return (low + high) / 2
+
+
+def _found(shift: float, edge: float, freedom: int) -> float:
+    """How often t lies beyond the edge if the mean is `shift` standard errors off zero.
+
+    The estimated sd is taken for every value that it may have, by the density of a chi.
+    """
+    width = np.linspace(0.001, 6.0, 4000)  # of the estimated sd, in true ones
+    log = (freedom - 1) * np.log(width) - freedom * width**2 / 2
+    weight = np.exp(log - log.max())
+    return float(np.average(np.asarray(ndtr(shift - edge * width)), weights=weight))

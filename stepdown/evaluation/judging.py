@@ -35,6 +35,7 @@ from stepdown.patients.episodes import Mode, OwnTeam, Sampled, Starts, draw_star
 from stepdown.patients.population import World, host_generator
 from stepdown.policies.constraint import Constrained
 from stepdown.policies.networks import LearnedPolicy, each
+from stepdown.policies.planner import Planner
 from stepdown.policies.rules import Chance
 from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.hours import find_runs
@@ -282,6 +283,8 @@ def _choose(decider, states, keys, several: bool) -> Int[Array, "seeds n"]:
 def _seeds(policies: Policy) -> int:
     """Seeds that the leaves lead with (the scale of the signals has two axes), or 0."""
     inner = policies.policy if isinstance(policies, Constrained) else policies
+    if isinstance(inner, Planner):
+        return len(inner.luck) if inner.luck.ndim else 0
     mean = inner.scaler.mean if isinstance(inner, LearnedPolicy) else np.zeros(0)
     return len(mean) if mean.ndim == 2 else 0
 

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from stepdown.experiment.jobs import alone, in_order, jobs_of
-from stepdown.experiment.plan import make_evidence, make_plan
+from stepdown.experiment.plan import make_evidence, make_plans
 from stepdown.experiment.presets import PRESETS, sizes_of
 from stepdown.experiment.processes import run_somewhere
 from stepdown.experiment.progress import Terminal
@@ -26,9 +26,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     parser.add_argument("--no-search", action="store_true", help="train as the preset says")
     parser.add_argument("--version", type=int, choices=(1, 2), default=2, help="of the patients")
+    parser.add_argument("--judge", choices=("tdt", "best", "both"), default="best")
     asked = parser.parse_args()
-    config = sizes_of(asked.preset, search=not asked.no_search, version=asked.version)
-    plans = [make_plan(config, choice) for choice in config.cohorts]
+    config = sizes_of(
+        asked.preset, search=not asked.no_search, version=asked.version, judge=asked.judge
+    )
+    plans = make_plans(config)
     if asked.stage.startswith("evidence"):
         jobs = [job for plan in plans for job in make_evidence(plan).by_kind.values()]
     else:

@@ -62,6 +62,7 @@ class Source:
     patients: Job | None  # None: a data set that does not tell whose hours it holds
     stored: Job | None = None  # hours of a job; None: the patients' recorded ones
     config: DatasetConfig = DatasetConfig()
+    place: str = ""  # before the names of jobs, where hours come out of another twin than ours
 
     def hours(self, desk: Desk) -> tuple[Transitions, Transitions]:
         """The hours to learn from and to choose by."""

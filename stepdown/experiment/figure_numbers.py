@@ -62,7 +62,7 @@ class MakeFigureNumbers:
         arrays = _constants(desk, self.ensemble, moments) | _rewards(twin, test)
         arrays |= _horizons(twin, test, self) | _agreement(first, test)
         if self.ours in self.trained:
-            judged = read_judged(desk, self.trained[self.ours].judge)["twin"]
+            judged = read_judged(desk, self.trained[self.ours].judge)[bench.first]
             scores = {metric: np.asarray(judged.scores[metric])[0] for metric, _ in CASES.values()}
             starts = np.array([pick(scores[metric]) for metric, pick in CASES.values()])
             arrays |= _same_hours(first, twin, moments, starts)

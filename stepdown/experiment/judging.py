@@ -1,6 +1,7 @@
-"""Jobs of judging: every training, the rules and the clinicians, in the twin and in the truth."""
+"""Jobs of judging: every training, the rules and the clinicians, in the twins and in the truth."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from stepdown.evaluation.judging import (
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.patients import on_cpu, read_hours, read_parts, read_truth
 from stepdown.experiment.readers import read_policies, read_twin
-from stepdown.handover import Judged, Moments, Policy
-from stepdown.patients.cohort import simulate_cohort
+from stepdown.handover import Cohort, Judged, Moments, Policy
+from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort
 from stepdown.patients.episodes import Starts
 from stepdown.patients.population import World
 from stepdown.policies.rules import RULES
@@ -37,18 +38,28 @@ KEY = 1
 
 @dataclass(frozen=True)
 class Bench:
-    """Where policies are judged: in a twin and, of simulated patients, in the truth."""
+    """Where policies are judged: in twins and, of simulated patients, in the truth."""
 
     patients: Job
-    twin: Job
+    twins: Mapping[str, Job]  # by judge: "tdt" is the paper's, "twin" ours
     episodes: int  # per seed and judge
     fresh: int = 0  # patients simulated anew to judge by
     seed: int = 0  # of the cohort
     sampled: bool = False  # draw levels instead of taking the most probable
 
+    @property
+    def first(self) -> str:
+        """The judge whose twin the figures look into: ours, where it judges."""
+        return "twin" if "twin" in self.twins else next(iter(self.twins))
+
+    @property
+    def twin(self) -> Job:
+        """That judge's twin."""
+        return self.twins[self.first]
+
     def starts(self, desk: Desk) -> dict[str, tuple[Starts, World]]:
         """Where episodes begin, by judge: in test patients and in fresh ones; none if imported."""
-        return _draw_starts(desk.path, self)
+        return _draw_starts(desk.path, self.patients, self.episodes, self.fresh, self.seed)
 
     def moments(self, desk: Desk) -> Moments:
         """The same starts for the twin; of recordings, hours with six recorded ones ahead."""
@@ -58,29 +69,37 @@ class Bench:
 
     def judge(self, desk: Desk, policies: Policy) -> dict[str, np.ndarray]:
         """One policy, or one per seed, before every judge."""
-        moments, twin = self.moments(desk), read_twin(desk, self.twin)
-        judged = judge_in_twin(policies, twin, moments, sampled=self.sampled)
-        arrays = judged_to_arrays("twin", judged)
+        moments, arrays = self.moments(desk), {}
+        for judge, twin in self.twins.items():
+            world = read_twin(desk, twin)
+            found = judge_in_twin(policies, world, moments, sampled=self.sampled)
+            arrays |= judged_to_arrays(judge, found)
         for judge, (starts, world) in self.starts(desk).items():
             found = judge_in_patients(policies, starts, world, sampled=self.sampled)
             arrays |= judged_to_arrays(judge, found)
         return arrays
 
 
+def simulate_fresh(config: CohortConfig, seed: int) -> tuple[Cohort, Latents]:
+    """Patients like those of the cohort of this seed, none of whom is in it."""
+    return simulate_cohort(config, key=jr.key(FRESH_SEED + seed))
+
+
 @functools.lru_cache(maxsize=2)  # a job knows what it depends on
-def _draw_starts(path: Path, bench: Bench) -> dict[str, tuple[Starts, World]]:
+def _draw_starts(
+    path: Path, patients: Job, episodes: int, fresh: int, seed: int
+) -> dict[str, tuple[Starts, World]]:
     desk = Desk(path)
     with on_cpu():
-        whole = read_truth(desk, bench.patients)
+        whole = read_truth(desk, patients)
         if whole is None:
             return {}
-        test = read_parts(desk, bench.patients)[2]
+        test = read_parts(desk, patients)[2]
         drawn = {"patients": (test, latents_of(whole.latents, whole.cohort, test))}
-        if bench.fresh:
-            recipe = replace(whole.config, patients=bench.fresh)
-            drawn["fresh"] = simulate_cohort(recipe, key=jr.key(FRESH_SEED + bench.seed))
+        if fresh:
+            drawn["fresh"] = simulate_fresh(replace(whole.config, patients=fresh), seed)
         return {
-            judge: (draw_judged_starts(*both, bench.episodes, key=jr.key(KEY)), whole.world)
+            judge: (draw_judged_starts(*both, episodes, key=jr.key(KEY)), whole.world)
             for judge, both in drawn.items()
         }
 
@@ -132,8 +151,10 @@ class JudgeRules:
         if plans is None:  # recordings: what was set in the six hours after each start
             test = read_hours(desk, bench.patients).test
             moments, plans = draw_moments(test, bench.episodes, key=jr.key(KEY))
-        in_twin = judge_plans(plans, read_twin(desk, bench.twin), moments)
-        return arrays_and_info(arrays | judged_to_arrays(f"{TEAM}/twin", in_twin), {})
+        for judge, twin in bench.twins.items():
+            found = judge_plans(plans, read_twin(desk, twin), moments)
+            arrays |= judged_to_arrays(f"{TEAM}/{judge}", found)
+        return arrays_and_info(arrays, {})
 
 
 def read_judged(desk: Desk, job: Job) -> dict[str, Judged]:

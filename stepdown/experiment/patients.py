@@ -15,7 +15,7 @@ import numpy as np
 
 from stepdown.artifacts import Content
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
-from stepdown.handover import Cohort, Hours
+from stepdown.handover import Cohort, Hours, Transitions
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.patients.population import World
 from stepdown.problem.hours import HoursConfig, make_transitions
@@ -99,6 +99,13 @@ def _read_hours(path: Path, job: Job) -> Hours:
         test=make_transitions(test),
         sliding=make_transitions(train, SLIDING),
     )
+
+
+def read_sliding(desk: Desk, job: Job, stride: float) -> Transitions:
+    """Windows of the train patients so many minutes apart."""
+    if stride == SLIDING.stride:
+        return read_hours(desk, job).sliding
+    return make_transitions(read_parts(desk, job)[0], HoursConfig(stride=stride))
 
 
 def read_truth(desk: Desk, job: Job) -> Truth | None:

@@ -20,7 +20,7 @@ from stepdown.experiment.guardians import FitGuardian
 from stepdown.experiment.jobs import Desk, Job
 from stepdown.experiment.judging import Bench, JudgePolicies, JudgeRules, Trained
 from stepdown.experiment.patients import ImportPatients, SimulatePatients
-from stepdown.experiment.presets import CohortChoice, ExperimentConfig
+from stepdown.experiment.presets import CohortChoice, ExperimentConfig, require_apart
 from stepdown.experiment.training import EXPERT_KEY, ChooseTrial, TrainPolicy, Trial
 from stepdown.experiment.twins import FitTwin, windows_of
 from stepdown.guardian.fit import DensityConfig
@@ -62,8 +62,9 @@ class Plan:
     rules: Job
     compared: Compared
     without_noise: dict[SettingName, dict[str, Trained]]  # rows of noisy data, but for the noise
+    sampled: dict[tuple[DataName, SettingName], dict[str, Job]]  # judged by drawn levels
     searches: list[Job]
-    expert: Job | None  # its judging
+    experts: dict[SettingName, Job]  # their judging
     figures: Job | None  # numbers behind figures
     windows: dict[str, Job]  # other settings of the twin
     sweep: dict[tuple[str, float], Trained]  # CORMPO with one number changed
@@ -74,7 +75,9 @@ class Plan:
         tables = [*self.compared.values(), *self.without_noise.values()]
         judged = [one.judge for rows in tables for one in rows.values()]
         judged += [one.judge for one in self.sweep.values()]
-        learned = [job for job in (self.expert, self.rules, self.figures, *judged) if job]
+        judged += [job for rows in self.sampled.values() for job in rows.values()]
+        several = (*self.experts.values(), self.rules, self.figures, *judged)
+        learned = [job for job in several if job]
         guards = [*self.guardians.values(), self.bedside]
         return [*learned, *guards, *self.twins.values(), *self.windows.values()]
 
@@ -82,6 +85,14 @@ class Plan:
     def recorded(self) -> dict[str, Trained]:
         """What was learned from recorded hours in our setting."""
         return self.compared.get(("recorded", "ours"), {})
+
+
+def make_plans(config: ExperimentConfig, imported: ImportPatients | None = None) -> list[Plan]:
+    """The jobs of every cohort of a run, which share no patient; of recordings there is one."""
+    if imported is not None:
+        return [make_plan(config, config.cohorts[0], imported)]
+    require_apart(config)
+    return [make_plan(config, choice) for choice in config.cohorts]
 
 
 def make_plan(
@@ -110,10 +121,13 @@ class _Planner:
         seeds = config.twin_seeds
         self.twins = {
             twin.kind.name: self.job(f"twin/{twin.kind.name}", FitTwin(self.patients, twin, seeds))
-            for twin in config.twins
+            for twin in config.fitted
         }
-        judge = self.twins[JUDGING_TWIN]
-        self.bench = Bench(self.patients, judge, config.episodes, config.fresh, choice.seed)
+        ridge = FitTwin(self.patients, twin_config("ridge"), 1)
+        self.ridge = self.twins.get("ridge") or self.job("twin/ridge", ridge)  # to plan in
+        self.ours = self.twins[JUDGING_TWIN]
+        judging = {judge: self.twins[name] for judge, name in config.judging.items()}
+        self.bench = Bench(self.patients, judging, config.episodes, config.fresh, choice.seed)
         self.recorded = Source("recorded", self.patients, None, config.dataset)
         self.searches: list[Job] = []
 
@@ -124,16 +138,12 @@ class _Planner:
     def plan(self) -> Plan:
         """All jobs."""
         config = self.config
-        expert = None
-        sources: dict[DataName, Source] = {"recorded": self.recorded}
+        sources = {setting: self.sources(setting) for setting in config.settings}
+        experts: dict[SettingName, Job] = {}
         if set(config.data) != {"recorded"}:
-            expert = self.expert()
-            work = ImagineHours(self.patients, self.bench.twin, expert, config.dataset)
-            stored = self.job("data", work)
-            noiseless = Source("noiseless", self.patients, stored, config.dataset)
-            sources |= {"noiseless": noiseless, "noisy": replace(noiseless, data="noisy")}
+            experts |= {x: self.judge(*self.expert(x)) for x in config.settings}
         compared: Compared = {
-            (data, setting): self.rows(sources[data], setting)
+            (data, setting): self.rows(sources[setting][data], setting)
             for data in config.data
             for setting in config.settings
         }
@@ -151,18 +161,23 @@ class _Planner:
             self.patients,
             self.bench,
             self.twins,
-            ensembles={data: self.ensemble(sources[data]) for data in config.data},
+            ensembles={x: self.ensemble(sources[config.settings[0]][x]) for x in config.data},
             guardians=guardians,
             bedside=self.job("guardian/bedside", FitGuardian(self.recorded, BEDSIDE, RECORDED)),
             rules=self.job("judge/rules", JudgeRules(self.bench, config.rules, config.look_ahead)),
             compared=compared,
             without_noise={
-                setting: self.without_noise(compared, sources["noiseless"], setting)
+                setting: self.without_noise(compared, sources[setting]["noiseless"], setting)
                 for setting in config.settings
                 if {"noiseless", "noisy"} <= set(config.data)
             },
+            sampled={
+                (data, setting): self.sampled(rows, f"{data}/{setting}")
+                for (data, setting), rows in compared.items()
+                if config.sampled
+            },
             searches=self.searches,
-            expert=expert and self.judge("expert", expert),
+            experts=experts,
             figures=self.figures(rows),
             windows=dict(self.windows()),
             sweep=dict(self.sweep(rows.get(OURS_METHOD))),
@@ -172,22 +187,46 @@ class _Planner:
         """A training before all judges."""
         return self.job(f"judge/{name}", JudgePolicies(self.bench, trained))
 
-    def expert(self) -> Job:
-        """The online expert of the synthetic data sets, who learns in the twin."""
+    def sampled(self, rows: dict[str, Trained], where: str) -> dict[str, Job]:
+        """The same trainings once more, their levels drawn by their own probabilities."""
+        bench = replace(self.bench, sampled=True)
+        return {
+            name: self.job(f"judge/sampled/{where}/{name}", JudgePolicies(bench, one.train))
+            for name, one in rows.items()
+        }
+
+    def sources(self, setting: SettingName) -> dict[DataName, Source]:
+        """Where the hours of every data set come from in a setting."""
+        config = self.config
+        if set(config.data) == {"recorded"}:
+            return {"recorded": self.recorded}
+        name, expert = self.expert(setting)
+        twin, place = self.twins[config.made_in(setting)], name.removesuffix("expert")
+        work = ImagineHours(self.patients, twin, expert, config.dataset)
+        stored = self.job(f"{place}data", work)
+        noiseless = Source("noiseless", self.patients, stored, config.dataset, place)
+        noisy = replace(noiseless, data="noisy")
+        return {"recorded": self.recorded, "noiseless": noiseless, "noisy": noisy}
+
+    def expert(self, setting: SettingName) -> tuple[str, Job]:
+        """The online expert of the synthetic data sets, who learns in the twin they are made in."""
+        made_in = self.config.made_in(setting)
+        name = "expert" if made_in == JUDGING_TWIN else f"{made_in}/expert"
         recipe = make_recipe("expert", "ours", "noiseless", shrink=self.config.shrink)
         work = TrainPolicy(
             METHODS["expert"],
             recipe,
             (0,),
             self.recorded,
-            dynamics=self.bench.twin,
+            dynamics=self.twins[made_in],
             key=EXPERT_KEY,
         )
-        return self.job("expert", work)
+        return name, self.job(name, work)
 
     def ensemble(self, source: Source) -> Job:
         """The dynamics that policies learn in."""
-        return self.job(f"ensemble/{source.data}", FitEnsemble(source, self.config.ensemble))
+        where = f"{source.place}ensemble/{source.data}"
+        return self.job(where, FitEnsemble(source, self.config.ensemble))
 
     def guardian(self, source: Source, setting: SettingName, density: str) -> Job:
         """The guardian of a data set in a setting, at the paper's percentile."""
@@ -198,7 +237,7 @@ class _Planner:
             where = f"{where}-{setting}"
             settings = kind.paper if setting == "paper" else settings
         config = DensityConfig(kind, settings=settings)
-        return self.job(f"guardian/{where}", FitGuardian(source, config, limits))
+        return self.job(f"{source.place}guardian/{where}", FitGuardian(source, config, limits))
 
     def rows(self, source: Source, setting: SettingName) -> dict[str, Trained]:
         """Every learned method on one data set in one setting."""
@@ -206,6 +245,8 @@ class _Planner:
         known: list[tuple[Any, Trained]] = []
         for name in self.config.methods:
             method, data = METHODS[name], source.data
+            if method.dynamics == "ridge" and data != "recorded":
+                continue  # the ridge twin is fitted to windows of the patients' recordings
             recipe = make_recipe(name, setting, data, shrink=self.config.shrink)
             # The paper shapes no reward of noisy data: there the shaped method is the other one.
             what = (method.learn, method.penalty, method.density, method.dynamics, recipe)
@@ -216,8 +257,9 @@ class _Planner:
             seeds = tuple(range(self.config.seeds))
             models = self.models(method, source, setting)
             work = TrainPolicy(method, recipe, seeds, source, *models)
-            if self.config.searches and method.dynamics != "twin":
-                # The twin cannot say how well its own pupils do, so these are not searched.
+            if self.config.searches and method.dynamics not in ("twin", "ridge"):
+                # The twin cannot say how well its own pupils do, so these are not searched; the
+                # planner's numbers were fixed on development cohorts.
                 work = replace(work, search=self.search(where, work))
             train = self.job(f"train/{where}", work)
             rows[name] = Trained(train, self.judge(where, train))
@@ -228,7 +270,12 @@ class _Planner:
         self, method: Method, source: Source, setting: SettingName
     ) -> tuple[Job | None, Job | None]:
         """What a method learns in and is charged by, fitted to a data set."""
-        dynamics = {"twin": self.bench.twin, "ensemble": self.ensemble(source), None: None}
+        dynamics = {
+            "twin": self.ours,
+            "ensemble": self.ensemble(source),
+            "ridge": self.ridge,
+            None: None,
+        }
         density = method.density
         guardian = None if density is None else self.guardian(source, setting, density)
         return dynamics[method.dynamics], guardian
@@ -259,7 +306,7 @@ class _Planner:
 
     def search(self, where: str, work: TrainPolicy) -> Job:
         """Six trials of a method, each a training of its own."""
-        job = search_job(self.job, where, work, self.bench.twin)
+        job = search_job(self.job, where, work, self.ours)
         self.searches.append(job)
         return job
 
@@ -366,9 +413,12 @@ class EvidencePlan:
 
 
 def make_evidence(plan: Plan) -> EvidencePlan:
-    """The further jobs of one cohort: they look at what was learned from records in our setting."""
+    """The further jobs of one cohort: they look at what was learned from records in our setting.
+
+    They hold it beside our twin, so there are none where the paper's judges alone.
+    """
     rows, rules = plan.recorded, plan.rules.work
-    if not rows:
+    if not rows or "twin" not in plan.bench.twins:
         return EvidencePlan(plan.name)
     assert isinstance(rules, JudgeRules)
     looked_at = tuple(name for name in rules.rules if not name.startswith("always"))

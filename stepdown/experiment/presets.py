@@ -15,9 +15,11 @@ from stepdown.training import FitConfig
 from stepdown.twin.baselines import PersistenceConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.fit import TwinConfig
-from stepdown.twin.twins import TWINS, twin_config
+from stepdown.twin.transformer import TransformerConfig
+from stepdown.twin.twins import JUDGING_TWIN, PAPER_TWIN, TWINS, twin_config
 
 RunPreset = Literal["pocket", "demo", "paper", "full"]
+JudgeName = Literal["tdt", "best", "both"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class CohortChoice:
         """Of its folder."""
         return f"{self.preset}-{self.seed}"
 
+    def drawn_from(self, version: Version) -> tuple[str, int]:
+        """What decides who the patients are; in version 1 the seed did alone, whatever preset."""
+        return (self.preset if version > 1 else ""), self.seed
+
 
 @dataclass(frozen=True)
 class ExperimentConfig:
@@ -41,7 +47,9 @@ class ExperimentConfig:
     patients: int = 379
     hours: float | None = None  # of every stay; by default each has its own
     version: Version = 2  # of the simulated patients
-    twins: tuple[TwinConfig, ...] = tuple(map(twin_config, TWINS))  # the judging twin among them
+    twins: tuple[TwinConfig, ...] = tuple(map(twin_config, TWINS))  # our judging twin among them
+    paper_twin: TwinConfig = field(default_factory=lambda: twin_config(PAPER_TWIN))
+    judge: JudgeName = "best"  # whose twin judges: the paper's, ours, or both
     twin_seeds: int = 5  # of the table of twins; the first one judges
     windows: bool = True  # the paper's alternative settings of the twin
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
@@ -56,8 +64,28 @@ class ExperimentConfig:
     shrink: Shrink | None = None
     episodes: int = 1000  # per seed and judge
     fresh: int = 300  # patients simulated anew to judge by; 0 for none
+    sampled: bool = False  # judge drawn levels, too, in tables beside those of the most probable
     sweeps: bool = True  # sensitivity to tau, lambda, lambda 1 and lambda 2
     searches: bool = False  # six trials of every method but those learned in the twin come first
+
+    @property
+    def fitted(self) -> tuple[TwinConfig, ...]:
+        """The twins of the run; the paper's joins them where it judges."""
+        known = {twin.kind.name for twin in self.twins}
+        needed = self.judge != "best" and PAPER_TWIN not in known
+        return (*self.twins, self.paper_twin) if needed else self.twins
+
+    @property
+    def judging(self) -> dict[str, str]:
+        """The twin behind each judge that is one, by the judge's name in tables."""
+        each = {"tdt": PAPER_TWIN, "twin": JUDGING_TWIN}
+        wanted = {"tdt": ("tdt",), "best": ("twin",), "both": ("tdt", "twin")}[self.judge]
+        return {judge: each[judge] for judge in wanted}
+
+    def made_in(self, setting: SettingName) -> str:
+        """The twin of the expert and the synthetic hours: the paper's settings have the paper's."""
+        ours = self.judge == "best" or (self.judge == "both" and setting == "ours")
+        return JUDGING_TWIN if ours else PAPER_TWIN
 
 
 _TINY = FitConfig(epochs=2, batch=32)
@@ -65,10 +93,15 @@ _POCKET_TWINS = (
     TwinConfig(TWINS["persistence"], PersistenceConfig(errors=64)),
     TwinConfig(TWINS["best"], CalibratedConfig(members=2, width=16, errors=64, fit=_TINY)),
 )
+_POCKET_PAPER_TWIN = TwinConfig(
+    TWINS[PAPER_TWIN],
+    TransformerConfig(width=8, heads=2, layers=1, feedforward=16, decoder=16),
+    fit=_TINY,
+)
 TINY_ENSEMBLE = EnsembleConfig(members=2, elites=2, width=16, depth=1, fit=_TINY)
 TINY_TRAINING = Shrink(20, 10, 16, (16, 16), 32, 2)
 PRESETS: dict[RunPreset, ExperimentConfig] = {
-    "paper": ExperimentConfig(),
+    "paper": ExperimentConfig(sampled=True),
     "full": ExperimentConfig(
         cohorts=tuple(
             CohortChoice(preset, seed)
@@ -107,6 +140,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         patients=8,
         hours=24.0,
         twins=_POCKET_TWINS,
+        paper_twin=_POCKET_PAPER_TWIN,
         twin_seeds=1,
         windows=False,
         ensemble=TINY_ENSEMBLE,
@@ -124,7 +158,22 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
 }
 
 
-def sizes_of(preset: RunPreset, *, search: bool = True, version: Version = 2) -> ExperimentConfig:
-    """A preset, with its searches or without, on patients of a version."""
+def require_apart(config: ExperimentConfig) -> None:
+    """Refuse cohorts that share patients: over cohorts, each counts as an independent one."""
+    known: dict[tuple[str, int], CohortChoice] = {}
+    for one in config.cohorts:
+        other = known.setdefault(one.drawn_from(config.version), one)
+        if other is not one:
+            raise ValueError(
+                f"expected cohorts that share no patient, got {other.name} and {one.name}, which "
+                f"draw theirs from the same seed, {one.seed} (version {config.version} of the "
+                "patients). Give every cohort a seed of its own."
+            )
+
+
+def sizes_of(
+    preset: RunPreset, *, search: bool = True, version: Version = 2, judge: JudgeName = "best"
+) -> ExperimentConfig:
+    """A preset, with its searches or without, on patients of a version, before these twins."""
     sizes = PRESETS[preset]
-    return replace(sizes, searches=sizes.searches and search, version=version)
+    return replace(sizes, searches=sizes.searches and search, version=version, judge=judge)

@@ -102,6 +102,7 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         about=provenance(config=sizes, seed=0),
         twins={name: desk.info(job)["seeds"] for name, job in plan.twins.items()},
         windows={words: desk.info(job) for words, job in plan.windows.items()},
+        sampled=[one for each in plans for one in read_sampled(each, desk)],
         searches=search_rows([job for each in plans for job in each.searches], desk),
         pictures=pictures,
         sections=[
@@ -146,12 +147,12 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
 def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
     """Every data set in every setting, learned rows and rules side by side."""
     rules = _by_judge(read_judged(desk, plan.rules))
-    if plan.expert is not None:
-        for judge, found in read_judged(desk, plan.expert).items():
-            rules.setdefault(judge, {})[EXPERT] = found
     found = []
     for (data, setting), rows in plan.compared.items():
         judged: Judgments = {judge: dict(methods) for judge, methods in rules.items()}
+        if setting in plan.experts:
+            for judge, one in read_judged(desk, plan.experts[setting]).items():
+                judged.setdefault(judge, {})[EXPERT] = one
         for judge, methods in _read_rows(rows, desk).items():
             judged.setdefault(judge, {}).update(methods)
         clean = plan.without_noise.get(setting, {}) if data == "noisy" else {}
@@ -159,6 +160,18 @@ def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
         seconds = {name: float(desk.about(row.train)["seconds"]) for name, row in rows.items()}
         without_noise = _read_rows(clean, desk)
         found.append(Comparison(plan.name, data, setting, judged, curves, seconds, without_noise))
+    return found
+
+
+def read_sampled(plan: Plan, desk: Desk) -> list[Comparison]:
+    """The same rows with drawn levels; who has no probabilities stands beside them as he is."""
+    found = []
+    for (data, setting), rows in plan.sampled.items():
+        judged = _by_judge(read_judged(desk, plan.rules))
+        for name, job in rows.items():
+            for judge, one in read_judged(desk, job).items():
+                judged.setdefault(judge, {})[name] = one
+        found.append(Comparison(plan.name, data, setting, judged, sampled=True))
     return found
 
 

@@ -85,7 +85,9 @@ class TrainPolicy:
         """The ensemble or the twin in which the method imagines hours, if it does."""
         if self.dynamics is None:
             return None
-        return (read_twin if self.method.dynamics == "twin" else read_ensemble)(desk, self.dynamics)
+        return (read_ensemble if self.method.dynamics == "ensemble" else read_twin)(
+            desk, self.dynamics
+        )
 
 
 class Record:

@@ -18,7 +18,7 @@ from stepdown.evaluation.forecast import (
     summarize_growth,
 )
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, saved
-from stepdown.experiment.patients import on_cpu, read_hours
+from stepdown.experiment.patients import on_cpu, read_hours, read_sliding
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.problem.scaling import fit_scaler
@@ -42,7 +42,8 @@ class FitTwin:
         hours, config = read_hours(desk, self.patients), self.config
         keys = jr.split(jr.key(KEY), self.seeds)
         with desk.teller.progress(f"fitting {config.kind.name}") as watch:
-            twins, info = fit_twins(hours.sliding, hours.select, config, keys=keys, watch=watch)
+            train = read_sliding(desk, self.patients, config.kind.stride)
+            twins, info = fit_twins(train, hours.select, config, keys=keys, watch=watch)
         scaler = fit_scaler(hours.sliding)
         scores = [
             score_forecasts(twin, hours.test, scaler, key=jr.key(SCORES + i))

@@ -18,8 +18,10 @@ import numpy as np
 
 from stepdown.evaluation.compare import (
     Row,
+    detectable,
     difference,
     estimate,
+    holm,
     noise_drop,
     over_cohorts,
     resample,
@@ -28,7 +30,7 @@ from stepdown.evaluation.compare import (
     values_of,
 )
 from stepdown.handover import DataName, Judged, SettingName
-from stepdown.report.grids import Cell, Grid, apart, mean_sd, number, signed, span, valued
+from stepdown.report.grids import Cell, Grid, apart, chance, mean_sd, number, signed, span, valued
 from stepdown.report.labels import (
     BASELINES,
     BESIDE,
@@ -45,6 +47,8 @@ from stepdown.report.labels import (
     PENALTIES,
     REFERENCES,
     SETTINGS,
+    TRUE_JUDGES,
+    TWIN_JUDGES,
     members_of,
     metrics_of,
     name_of,
@@ -70,6 +74,7 @@ class Comparison:
     seconds: Mapping[str, float] = field(default_factory=dict)  # of a training, all seeds
     # Of noisy data: the same trainings with nothing changed but the noise, by judge and method.
     without_noise: Mapping[str, Mapping[str, Judged]] = field(default_factory=dict)
+    sampled: bool = False  # levels drawn by the policies' probabilities, not the most probable
 
     def __post_init__(self):
         if unknown := [judge for judge in self.judged if judge not in JUDGES]:
@@ -86,6 +91,16 @@ class Comparison:
         return [judge for judge in JUDGES if judge in self.judged]
 
     @property
+    def twins(self) -> list[str]:
+        """Those that are twins: the paper's, ours, or both."""
+        return [judge for judge in TWIN_JUDGES if judge in self.judged]
+
+    @property
+    def truths(self) -> list[str]:
+        """Those that are the truth itself, the surest last."""
+        return [judge for judge in self.judges if judge in TRUE_JUDGES]
+
+    @property
     def surest(self) -> str:
         """The judge that knows best of those that were asked."""
         return self.judges[-1]
@@ -93,7 +108,8 @@ class Comparison:
     @property
     def name(self) -> str:
         """Of its tables: the data set, and what departs from the usual."""
-        return self.data if self.setting == "ours" else f"{self.data}-{self.setting}"
+        name = self.data if self.setting == "ours" else f"{self.data}-{self.setting}"
+        return f"{name}-sampled" if self.sampled else name
 
     @functools.cached_property
     def rows(self) -> list[Row]:
@@ -250,8 +266,13 @@ def same_question(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def across_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float]]:
-    """Every method over all cohorts and over those of each preset, before every judge."""
-    asked, rows = same_question(comparisons), []
+    """Every method over all cohorts and over those of each preset, before every judge.
+
+    A difference has "p", Holm's "p_holm" among all methods minus the same one by the same metric,
+    judge and cohorts, and "detectable", what so many cohorts find with 80 % power if alone.
+    """
+    asked = same_question(comparisons)
+    rows: list[dict[str, str | float]] = []
     groups = {ALL: asked}
     for one in asked:
         groups.setdefault(preset_of(one), []).append(one)
@@ -265,7 +286,24 @@ def across_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float
                         head = {"cohorts": group, "method": method, "judge": judge}
                         count = found.pop("cohorts")
                         rows.append(head | {"metric": metric, "number": count} | found)
-    return rows
+    return _by_families(rows)
+
+
+def _by_families(rows: list[dict[str, str | float]]) -> list[dict[str, str | float]]:
+    """The same rows, with what is said of differences; of values nothing is tested."""
+    none = {"p": math.nan, "p_holm": math.nan, "detectable": math.nan}
+    families: dict[tuple[str | float, ...], list[int]] = {}
+    for place, row in enumerate(rows):
+        if "_minus_" in str(row["metric"]):
+            family = tuple(row[x] for x in ("cohorts", "judge", "metric"))
+            families.setdefault(family, []).append(place)
+    found = [row | none for row in rows]
+    for places in families.values():
+        each = [float(rows[x]["p"]) for x in places]
+        for place, p, adjusted in zip(places, each, holm(each), strict=True):
+            least = detectable(float(rows[place]["sd"]), int(rows[place]["number"]))
+            found[place] |= {"p": p, "p_holm": adjusted, "detectable": least}
+    return found
 
 
 def _across(method: str) -> tuple[str, ...]:
@@ -356,7 +394,7 @@ def short_grid(comparison: Comparison) -> Grid:
         cells.append(Cell(f"{row.text} {row.note}") if row.note else Cell())
         return [*cells, *(shown(method, truth, x) for x in others)]
 
-    names, brief = (JUDGES[x].words.split()[0] for x in judges), (METRICS[x].brief for x in others)
+    names, brief = (JUDGES[x].brief for x in judges), (METRICS[x].brief for x in others)
     head = ("method", *names, "minus CORMPO", *brief)
     over = (f"in {JUDGES[truth].words}", 1 + len(others))
     lines, groups = _grouped(comparison, line)
@@ -378,12 +416,15 @@ def cohorts_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
         for method in methods:
             theirs = values_of(judged[method], "reward") if method in judged else None
             found = None if theirs is None else estimate(difference(ours, theirs), weights)
-            cells.append(apart(found))
+            cells.append(replace(apart(found), strong=False))
         lines.append(tuple(cells))
     head = ("Cohort", "its reward", *(name_of(x) for x in methods))
     title = f"{name_of(OURS)} minus each other method, {JUDGES[judge].words}"
     above = (("", 2), ("difference of the 6-hour reward to", len(methods))) if methods else ()
-    note = "Paired differences; bold where the 95 % interval over patients excludes zero."
+    note = (
+        "Paired differences with 95 % intervals over patients, each by itself: of so many some "
+        "exclude zero by chance. What holds over cohorts is said by the table of all."
+    )
     return Grid(title, head, tuple(lines), above, note=note)
 
 
@@ -461,7 +502,8 @@ def _cell(comparison: Comparison, method: str, judge: str, metric: str, *, readi
 
 def heading(comparison: Comparison) -> str:
     """What was learned from, how, and on which patients."""
-    return f"{DATA[comparison.data]}, {SETTINGS[comparison.setting]} ({comparison.cohort})"
+    how = ", levels drawn" if comparison.sampled else ""
+    return f"{DATA[comparison.data]}, {SETTINGS[comparison.setting]}{how} ({comparison.cohort})"
 
 
 def at(row: Found | None, name: str) -> float:
@@ -477,6 +519,23 @@ def sd_of(row: Found | None, scale: float = 1.0) -> float | None:
 
 
 # ── beside the paper's claims, noise and times ────────────────────────────────────────────────────
+
+
+def claim_rows(comparisons: Sequence[Comparison]) -> list[dict[str, str | float]]:
+    """The paper's claims as numbers: CORMPO minus the best baseline of each, before every judge.
+
+    Comparisons are those of one cohort in one setting, one for each data set.
+    """
+    by_data = {one.data: one for one in reversed(comparisons)}  # the first of each counts
+    rows: list[dict[str, str | float]] = []
+    for claim in (x for x in CLAIMS if x.metric != "drop"):  # which has a table of its own
+        one = by_data.get(claim.data)
+        for judge in one.judges if one else ():
+            if margin := one and margin_of(one, judge, claim.metric, BASELINES):
+                head = {"claim": claim.words, "judge": judge, "best": margin.best}
+                percent = math.nan if margin.percent is None else margin.percent
+                rows.append(head | margin.found | {"percent": percent})
+    return rows
 
 
 def claims_grid(comparisons: Sequence[Comparison]) -> Grid:
@@ -501,7 +560,8 @@ def claims_grid(comparisons: Sequence[Comparison]) -> Grid:
     )
     above = (("", 1), ("Paper", 2), ("Here", len(judges)))
     heads = (*head, *(JUDGES[x].words for x in judges))
-    return Grid("The paper's claims, and what we find", heads, tuple(lines), above, note=note)
+    title = f"The paper's claims, and what we find: {SETTINGS[comparisons[0].setting]}"
+    return Grid(title, heads, tuple(lines), above, note=note)
 
 
 def _margin(comparison: Comparison | None, judge: str, metric: str) -> Cell:
@@ -599,8 +659,8 @@ def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
             at(rows.get((ALL, method, x)), "mean") for x in ("room_percent", "acp", "ws_gradient")
         )
         cells = [Cell(name_of(method)), Cell(number(room, 0))]
-        cells += [apart(rows.get((x, method, reward))) for x in (ALL, *presets)]
-        cells.append(apart(rows.get((ALL, method, unsafe)), points.digits, points.scale))
+        cells += [_corrected(rows.get((x, method, reward))) for x in (ALL, *presets)]
+        cells.append(_corrected(rows.get((ALL, method, unsafe)), points.digits, points.scale))
         lines.append((*cells, Cell(number(acp)), Cell(number(weaning))))
     head = ("Method", "room, %", ALL, *presets, "unsafe hours", "ACP", "WS")
     above = (("", 2), ("reward minus CORMPO", 1 + len(presets)), ("minus CORMPO, points", 1),
@@ -612,8 +672,46 @@ def across_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
         tuple(lines),
         above,
         note="Means over cohorts, each with its own patients, clinicians and models; 95 % interval "
-        "of Student's t over cohorts, bold where it excludes zero. Room: share of what lies "
-        "between clinicians and look-ahead.",
+        "of Student's t over cohorts, each by itself. p is Holm's over all methods of the column; "
+        "bold where it is at most 5 %. Room: share of what lies between clinicians and look-ahead.",
+    )
+
+
+def _corrected(found: Found | None, digits: int = 2, scale: float = 1.0) -> Cell:
+    """A difference over cohorts with its interval; strong by the p-value of its family."""
+    cell, p = apart(found, digits, scale), at(found, "p_holm") if found else math.nan
+    if not math.isfinite(p):
+        return replace(cell, strong=False)
+    return replace(cell, note=f"{cell.note}, p {chance(p)}", strong=p <= 0.05)
+
+
+def detectable_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
+    """What so many cohorts could find: the smallest true difference seen with 80 % power."""
+    asked = same_question(comparisons)
+    rows = {(x["method"], x["metric"]): x for x in across_rows(comparisons)
+            if (x["judge"], x["cohorts"]) == (judge, ALL)}  # fmt: skip
+    methods = [x for x in methods_of(asked) if x != OURS]
+    lines = []
+    for method in methods:
+        cells = [Cell(name_of(method))]
+        for metric in ("reward", "unsafe_hours"):
+            row, shown = rows.get((method, f"{metric}_minus_{OURS}")), METRICS[metric]
+            sd, count = at(row, "sd"), int(at(row, "number")) if row else 0
+            family = detectable(sd, count, sure=1 - 0.05 / len(methods))
+            values = (sd, at(row, "detectable"), family)
+            cells += [Cell(number(shown.scale * x, shown.digits)) for x in values]
+        lines.append(tuple(cells))
+    head = ("Method", *("sd", "alone", "in its family") * 2)
+    above = (("", 1), ("reward minus CORMPO", 3), ("unsafe hours minus CORMPO, points", 3))
+    return Grid(
+        f"What {len(asked)} cohorts can detect, {JUDGES[judge].words}",
+        head,
+        tuple(lines),
+        above,
+        note="The sd of the difference over cohorts, and the smallest true difference that as many "
+        "cohorts of such an sd find with 80 % power at the 5 % level of Student's t: if it were "
+        f"the only comparison, and as one of {len(methods)} (Bonferroni's level, which Holm's "
+        "never falls short of).",
     )
 
 

@@ -59,8 +59,10 @@ from stepdown.report.labels import (
     REFERENCES,
     SCORED,
     SOURCES,
+    TRUE_JUDGES,
     TRUTH,
     TWIN,
+    TWIN_JUDGES,
     UNKNOWN_PRESET,
     line_of,
     look_of,
@@ -105,7 +107,7 @@ def draw_comparison(comparison: Comparison) -> dict[str, bytes]:
         "mix": draw_action_mix(comparison),
     }
     if values:
-        first = next(iter(comparison.judged["twin"].values()))
+        first = next(iter(comparison.judged[comparison.twins[-1]].values()))
         pictures["levels"] = draw_constant_levels(values, first.row)
     if kept:
         pictures["curves"] = draw_curves(comparison)
@@ -153,20 +155,22 @@ def draw_exploitation(comparison: Comparison) -> bytes:
 def _dumbbells(
     axis: Axes, methods: Sequence[str], found: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> None:
-    """One line per method: an arrow from the twin's value to the true one, with intervals."""
-    truths = [judge for judge in found if judge != "twin"]
+    """One line per method: an arrow from a twin's value to the true one, with intervals."""
+    truths = [judge for judge in found if judge in TRUE_JUDGES]
+    twin = next((judge for judge in reversed(TWIN_JUDGES) if judge in found), None)
     for place, method in enumerate(methods):
         if method == OURS:
             axis.axhspan(place - 0.5, place + 0.5, color=TRUTH, alpha=0.08, lw=0)
         own = {judge: found[judge][method] for judge in found if method in found[judge]}
         for judge, one in own.items():
             y, kind = place - 0.24 * (judge == "fresh" and len(truths) > 1), _look(judge)
+            y += 0.24 * (judge != twin and judge in TWIN_JUDGES)
             axis.plot([one["low"], one["high"]], [y] * 2, color=kind["color"], lw=4.5, alpha=0.3,
                       solid_capstyle="butt")  # fmt: skip
             axis.plot(one["mean"], y, **kind, ls="none", zorder=3)
-        if "twin" in own and truths and truths[0] in own:
+        if twin in own and truths and truths[0] in own:
             arrow = {"arrowstyle": "->", "color": MUTED, "lw": 1.1, "shrinkA": 5, "shrinkB": 5}
-            end, start = own[truths[0]]["mean"], own["twin"]["mean"]
+            end, start = own[truths[0]]["mean"], own[twin]["mean"]
             axis.annotate("", (end, place), (start, place), arrowprops=arrow)
     axis.grid(axis="x", **GRID)
     axis.set_axisbelow(True)
@@ -192,8 +196,9 @@ def _gains(
 
 
 def _look(judge: str) -> dict[str, Any]:
-    if judge == "twin":
-        return {"color": TWIN, "marker": "s", "mfc": "white", "mew": 1.6, "ms": 7}
+    if judge in TWIN_JUDGES:
+        shape = {"marker": "s", "ms": 7} if judge == "twin" else {"marker": "^", "ms": 5}
+        return {"color": TWIN, "mfc": "white", "mew": 1.6, **shape}
     return {"color": TRUTH, "marker": "o" if judge == "patients" else "D",
             "ms": 7 if judge == "patients" else 4.5}  # fmt: skip
 
@@ -240,7 +245,8 @@ def _histogram(axis: Axes, values: np.ndarray, bins: np.ndarray, color: str) -> 
 def constant_levels(comparison: Comparison) -> dict[str, Float[np.ndarray, "n levels"]]:
     """Reward of every start under P2 to P9, by the twin and in the true test patients."""
     found = {}
-    for judge, who in (("twin", "twin"), ("patients", "truth")):
+    twins = dict.fromkeys(comparison.twins[-1:], "twin")
+    for judge, who in (twins | {"patients": "truth"}).items():
         judged = comparison.judged.get(judge, {})
         if all(name in judged for name in CONSTANT):
             found[who] = np.stack([values_of(judged[x], "reward").mean(0) for x in CONSTANT], 1)
@@ -432,9 +438,9 @@ def _sensitivity(axis: Axes, points: Sequence[SensitivityPoint], scale: float) -
         place = np.array([values.index(x.value) for x in own]) + shift
         mean, low, high = (scale * np.array([getattr(x, y) for x in own])
                            for y in ("mean", "low", "high"))  # fmt: skip
-        look = SOURCES["twin" if judge == "twin" else "truth"].look
+        look = SOURCES["twin" if judge in TWIN_JUDGES else "truth"].look
         kind = {"color": look.color, "ls": look.dash}
-        kind["marker"] = "D" if judge == "fresh" else look.marker
+        kind["marker"] = {"fresh": "D", "tdt": "^"}.get(judge, look.marker)
         kind["mfc"] = look.color if judge == "patients" else "white"
         axis.errorbar(place, mean, [mean - low, high - mean], ms=5, lw=1.4, elinewidth=1.1,
                       label=JUDGES[judge].words, **kind)  # fmt: skip

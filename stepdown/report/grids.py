@@ -105,6 +105,11 @@ def apart(found: Mapping[str, Any] | None, digits: int = 2, scale: float = 1.0) 
     return Cell(signed(mean, digits), span(low, high, digits), strong=low > 0 or high < 0)
 
 
+def chance(p: float) -> str:
+    """A p-value."""
+    return "< 0.001" if p < 0.001 else number(p, 3)
+
+
 def valued(found: Mapping[str, Any] | None, digits: int = 2) -> Cell:
     """A mean with its interval, which may have no limit; empty where nothing is known."""
     if found is None or found["mean"] is None or not math.isfinite(found["mean"]):

@@ -38,6 +38,7 @@ GROUPS = {  # of the tables; who stands in none is in the CSV files alone
     "paper": "The paper's methods",
     "parts": "What each part of CORMPO does",
     "twin": "Learned in the better twin",
+    "planning": "Planned at each decision",
     "references": "References",
     "contrasts": "Contrasts",
 }
@@ -79,7 +80,7 @@ def members_of(*groups: str) -> tuple[str, ...]:
     return tuple(name for name, method in METHODS.items() if method.group in groups)
 
 
-LEARNED = members_of("paper", "parts", "twin")
+LEARNED = members_of("paper", "parts", "twin", "planning")
 REFERENCES, CONTRASTS, CONSTANT = (members_of(x) for x in ("references", "contrasts", "constant"))
 BASELINES = tuple(name for name, method in METHODS.items() if method.rival == "baseline")
 PARTS = tuple(name for name, method in METHODS.items() if method.rival == "part")
@@ -120,21 +121,35 @@ class Judge:
     """Who scores episodes."""
 
     words: str  # above a column
+    brief: str  # above a column of a terminal
     full: str  # in a sentence
     place: str
     legend: str  # where the twin's promise is held beside the truth
 
 
 JUDGES = {
-    "twin": Judge("twin", "twin", "in the twin", "what the twin says (shaded: 95 % interval)"),
+    "tdt": Judge(
+        "paper's twin",
+        "paper's twin",
+        "paper's twin",
+        "in the paper's twin",
+        "what the paper's twin says",
+    ),
+    "twin": Judge(
+        "our twin", "twin", "twin", "in the twin", "what the twin says (shaded: 95 % interval)"
+    ),
     "patients": Judge(
         "test patients",
+        "test",
         "true test patients",
         "in true test patients",
         "true test patients (arrow: from the twin to here)",
     ),
-    "fresh": Judge("fresh patients", "fresh patients", "in fresh patients", "fresh patients"),
+    "fresh": Judge(
+        "fresh patients", "fresh", "fresh patients", "in fresh patients", "fresh patients"
+    ),
 }
+TWIN_JUDGES = ("tdt", "twin")
 TRUE_JUDGES = ("fresh", "patients")  # the surest first
 DATA: dict[str, str] = {
     "recorded": "recorded hours",

@@ -24,14 +24,17 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.handover import Judged
 from stepdown.report.comparison import (
+    ALL,
     Comparison,
     Margin,
     Trials,
     across_grid,
     across_rows,
     changes_grid,
+    claim_rows,
     claims_grid,
     cohorts_grid,
+    detectable_grid,
     drop_grid,
     drop_rows,
     heading,
@@ -47,7 +50,7 @@ from stepdown.report.comparison import (
     time_rows,
 )
 from stepdown.report.evidence import Findings, evidence_section, evidence_tables, first_screen
-from stepdown.report.grids import signed, span, to_html
+from stepdown.report.grids import chance, signed, span
 from stepdown.report.labels import (
     BASELINES,
     DATA,
@@ -58,6 +61,8 @@ from stepdown.report.labels import (
     PARTS,
     SETTINGS,
     TOLD,
+    TRUE_JUDGES,
+    TWIN_JUDGES,
     metrics_of,
     name_of,
 )
@@ -113,13 +118,16 @@ h3 { margin: 1.6rem 0 .3rem; }
 DEFINITIONS = {
     **dict(METRICS[name].definition for x in ("safety", "changes") for name in metrics_of(x)),
     "Twin": "a learned model of the next hour, fitted on train patients. It judges from the same "
-    "starts as the truth, with the same luck for every method.",
+    "starts as the truth, with the same luck for every method. Ours is the better twin; the "
+    "paper's, its Transformer with dropout, judges where it is asked to (--judge).",
     "Test and fresh patients": "the simulator itself: patients of the same cohort that nothing was "
     "fitted to or chosen on, and newly drawn ones. With recordings alone there is no such judge.",
     "Interval": "middle 95 % of 2,000 bootstrap draws of whole patients, seeds averaged; "
     "differences are paired by start and seed. ± is the sd over training seeds.",
     "Room": "reward between the clinicians (0 %) and a two-hour look-ahead on the true model "
     "(100 %), which nobody has at a bedside.",
+    "Levels": "policies are judged by their most probable level; tables of drawn levels, by the "
+    "policies' own probabilities, say so.",
     "Shaped": "the reward while learning also charges jumps (λ₁) and may reward weaning (λ₂).",
     "Disagreement": "a penalty by how far the ensemble's members lie apart, instead of by density.",
 }
@@ -140,6 +148,7 @@ class Results:
     banner: str = BANNER
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
     searches: Trials = ()  # before the trainings
+    sampled: Sequence[Comparison] = ()  # the same rows, judged by drawn levels
 
     def __post_init__(self):
         if not self.comparisons:
@@ -166,26 +175,40 @@ def _kind(one: Comparison) -> tuple[str, str]:
 
 def make_tables(results: Results) -> dict[str, bytes]:
     """Every table as tidy CSV and as Markdown, by its path in the run."""
-    kinds = (_each, _cohorts, _further, _learned, _models)
+    kinds = (_each, _claims, _cohorts, _further, _learned, _models)
     own = [table for tables in kinds for table in tables(results)]
     return files_of([*own, *evidence_tables(results.evidence)])
 
 
 def _each(results: Results) -> list[Table]:
-    """One for every comparison."""
+    """One for every comparison, by the most probable levels and, where judged so, by drawn ones."""
     return [
         Table(results.place(one), one.rows, [safety_grid(one), changes_grid(one)])
-        for one in results.comparisons
+        for one in (*results.comparisons, *results.sampled)
     ]
 
 
+def _claims(results: Results) -> list[Table]:
+    """The paper's claims on the patients of the main comparison, a table for each setting."""
+    settings = dict.fromkeys((results.main.setting, *(x.setting for x in results.comparisons)))
+    tables = []
+    for setting in settings:
+        own = [x for x in results.comparisons if _kind(x) == (results.main.cohort, setting)]
+        if rows := claim_rows(own):
+            name = "claims" if setting == "ours" else f"claims-{setting}"
+            tables.append(Table(f"tables/{name}", rows, [claims_grid(own)]))
+    return tables
+
+
 def _cohorts(results: Results) -> list[Table]:
-    """All cohorts together, then one by one, before every judge but the twin; one has none."""
+    """All cohorts together, then one by one, before every judge but a twin; one has none."""
     cohorts = same_question(results.comparisons)
     if len(cohorts) < 2:
         return []
-    judges = judges_of(cohorts)[1:] or judges_of(cohorts)
-    grids = [make(cohorts, judge) for make in (across_grid, cohorts_grid) for judge in judges]
+    asked = judges_of(cohorts)
+    judges = [x for x in asked if x in TRUE_JUDGES] or asked
+    kinds = (detectable_grid, across_grid, cohorts_grid)
+    grids = [make(cohorts, judge) for make in kinds for judge in judges]
     return [Table("tables/cohorts", across_rows(cohorts), grids)]
 
 
@@ -258,18 +281,18 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     links = " ".join(
         f'<a href="#{x.anchor}">{html.escape(x.title)}</a>' for x in chapters if x.anchor
     )
-    beside = [one for one in results.comparisons if _kind(one) == _kind(results.main)]
     caveat = f'<p class="muted">{html.escape(CAVEAT)}</p>'
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
-    claims = to_html(claims_grid(beside))
+    claims = "".join(part for table in _claims(results) for part in table.html)
     return f"{summary_html(results.main, first, more)}<nav>{links}</nav>\n{claims}{caveat}"
 
 
 def _comparison(results: Results) -> str:
     main, *others = ("".join(table.html) for table in _each(results))
     parts = [main]
-    for one, tables in zip(results.comparisons[1:], others, strict=True):
+    more = (*results.comparisons[1:], *results.sampled)
+    for one, tables in zip(more, others, strict=True):
         title = html.escape(heading(one).capitalize())
         parts.append(f"<details><summary>{title}</summary>\n{tables}</details>")
     parts += [part for table in _cohorts(results) for part in table.html]
@@ -344,44 +367,49 @@ def headline(comparison: Comparison) -> list[str]:
 
 
 def say_ranking(comparison: Comparison) -> list[str]:
-    """Whether the twin ranks the learned methods as each truth does; disagreement is said first."""
+    """Whether a twin ranks the learned methods as each truth does; disagreement is said first."""
     said: dict[bool, list[str]] = {False: [], True: []}
-    for truth in comparison.judges[1:]:
-        first = {x: _first(comparison, x) for x in ("twin", truth)}
-        if comparison.judges[0] != "twin" or None in first.values():
+    for twin, truth in itertools.product(comparison.twins, comparison.truths):
+        first = {x: _first(comparison, x) for x in (twin, truth)}
+        if None in first.values():
             continue
-        wrong, pairs = _reversed_pairs(comparison, truth)
-        names = {x: name_of(str(y)) for x, y in first.items()}
-        same = first["twin"] == first[truth] and not wrong
+        wrong, pairs = _reversed_pairs(comparison, twin, truth)
+        names, full = {x: name_of(str(y)) for x, y in first.items()}, JUDGES[twin].full
+        same = first[twin] == first[truth] and not wrong
         best = (
             f"both put {names[truth]} first"
-            if first["twin"] == first[truth]
-            else f"the twin puts {names['twin']} first, the {JUDGES[truth].full} {names[truth]}"
+            if first[twin] == first[truth]
+            else f"the {full} puts {names[twin]} first, the {JUDGES[truth].full} {names[truth]}"
         )
         word = "agree" if same else "disagree"
         said[same].append(
-            f"Twin and {JUDGES[truth].full} {word} on the ranking: {best}; {wrong} of {pairs} "
-            "pairs of methods are clearly the other way round."
+            f"{full.capitalize()} and {JUDGES[truth].full} {word} on the ranking: {best}; {wrong} "
+            f"of {pairs} pairs of methods are clearly the other way round."
         )
     return [*said[False], *said[True]]
 
 
 def say_comparisons(comparisons: Sequence[Comparison]) -> list[str]:
-    """In how many comparisons the twin puts another method first than the surest truth does."""
-    asked = [x for x in comparisons if len(x.judges) > 1 and _first(x, x.judges[-1]) is not None]
-    if len(asked) < 2:
-        return []
-    apart = [x for x in asked if _first(x, "twin") != _first(x, x.judges[-1])]
-    names = ", ".join(f"{x.name} ({x.cohort})" for x in apart)
-    return [
-        f"Over all data sets, settings and cohorts, the twin puts another method first than the "
-        f"truth in {len(apart)} of {len(asked)} comparisons{': ' if apart else ''}{names}."
-    ]
+    """In how many comparisons a twin puts another method first than the surest truth does."""
+    said = []
+    for twin in TWIN_JUDGES:
+        known = [x for x in comparisons if twin in x.judged and x.truths]
+        asked = [x for x in known if _first(x, x.surest) is not None]
+        if len(asked) < 2:
+            continue
+        apart = [x for x in asked if _first(x, twin) != _first(x, x.surest)]
+        names = ", ".join(f"{x.name} ({x.cohort})" for x in apart)
+        said.append(
+            f"Over all data sets, settings and cohorts, the {JUDGES[twin].full} puts another "
+            f"method first than the truth in {len(apart)} of {len(asked)} "
+            f"comparisons{': ' if apart else ''}{names}."
+        )
+    return said
 
 
-def _reversed_pairs(comparison: Comparison, truth: str) -> tuple[int, int]:
+def _reversed_pairs(comparison: Comparison, twin: str, truth: str) -> tuple[int, int]:
     """Pairs of learned methods that both judges tell apart clearly, in opposite order; and all."""
-    both = [comparison.before(x) for x in ("twin", truth)]
+    both = [comparison.before(x) for x in (twin, truth)]
     learned = [x for x in LEARNED if all(x in judged for judged in both)]
     pairs, words = list(itertools.combinations(learned, 2)), []
     for judged in both:
@@ -475,7 +503,8 @@ def lead_of(comparison: Comparison) -> str:
     for judge in comparison.judges:
         patients = len(set(next(iter(comparison.judged[judge].values())).row.tolist()))
         words = JUDGES[judge].words
-        where.append("in the twin" if judge == "twin" else f"in {patients:,} {words}")
+        twin = judge in TWIN_JUDGES
+        where.append(JUDGES[judge].place if twin else f"in {patients:,} {words}")
     count = "1 method" if len(learned) == 1 else f"{len(learned)} methods"
     return (
         f"{count}, {'one seed' if seeds == 1 else f'{seeds} seeds'} each, judged "
@@ -492,14 +521,13 @@ def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) ->
 
 
 def say_agreement(comparison: Comparison) -> list[str]:
-    """Whether the twin ranks the learned methods as the truth does, a sentence for each truth."""
-    first, *truths = comparison.judges
-    if first != "twin" or len(comparison.methods(LEARNED)) < 2:
+    """Whether a twin ranks the learned methods as the truth does, a sentence for each truth."""
+    if len(comparison.methods(LEARNED)) < 2:
         return []
     names = [name_of(OURS), *(name_of(x) for x in LEARNED if x != OURS)]
     return [
-        ranking_agreement({JUDGES[x].full: _named(comparison, x) for x in (first, truth)}, names)
-        for truth in truths
+        ranking_agreement({JUDGES[x].full: _named(comparison, x) for x in both}, names)
+        for both in itertools.product(comparison.twins, comparison.truths)
     ]
 
 
@@ -513,6 +541,8 @@ def say_across(comparisons: Sequence[Comparison]) -> list[str]:
     if len(asked) < 2:
         return []
     judge, said = judges_of(asked)[-1], []
+    rows = {(x["method"], x["metric"]): x for x in across_rows(asked)
+            if (x["judge"], x["cohorts"]) == (judge, ALL)}  # fmt: skip
     for method in TOLD:
         pairs = []
         for metric in ("reward", "unsafe_hours"):
@@ -520,10 +550,11 @@ def say_across(comparisons: Sequence[Comparison]) -> list[str]:
             found = over_cohorts([-shown.scale * mean_of(x, judge, method, minus) for x in asked])
             if found["cohorts"] > 1:
                 between = span(found["low"], found["high"], shown.digits)
-                pairs.append(f"{signed(found['mean'], shown.digits)} {between}")
+                p = chance(float(rows[method, minus]["p_holm"]))
+                pairs.append(f"{signed(found['mean'], shown.digits)} {between}, p {p}")
         if len(pairs) == 2:
             said.append(
                 f"Over {len(asked)} cohorts, CORMPO minus {name_of(method)} in "
-                f"{JUDGES[judge].full}: reward {pairs[0]}, unsafe hours {pairs[1]} points."
+                f"{JUDGES[judge].full}: reward {pairs[0]}; unsafe hours, points, {pairs[1]}."
             )
     return said

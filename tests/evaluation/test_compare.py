@@ -11,9 +11,11 @@ import scipy.stats
 from stepdown.evaluation.compare import (
     COLUMNS,
     against_best,
+    detectable,
     difference,
     draw_counts,
     estimate,
+    holm,
     interval,
     middle,
     noise_drop,
@@ -308,6 +310,71 @@ def test_one_cohort_has_no_interval_and_none_has_no_mean():
     assert one["mean"] == 2.0
     assert math.isnan(one["low"])
     assert over_cohorts([])["cohorts"] == 0
+
+
+def test_the_p_value_is_that_of_a_t_test():
+    values = [0.1, -0.2, 0.4, 0.3, 0.5]
+    found, theirs = (
+        over_cohorts(values),
+        scipy.stats.t.sf(0.22 / np.std(values, ddof=1) * 5**0.5, 4),
+    )
+    assert found["p"] == pytest.approx(2 * theirs, rel=1e-4)
+    assert found["sd"] == pytest.approx(np.std(values, ddof=1))
+    assert [over_cohorts([x, x])["p"] for x in (0.0, 0.3)] == [1.0, 0.0]
+    assert math.isnan(over_cohorts([2.0])["p"])
+
+
+def slow_holm(values: list[float]) -> list[float]:
+    """The textbook: the least level at which the step-down procedure rejects each, by trying."""
+
+    def rejected(level: float) -> set[int]:
+        out: set[int] = set()
+        for number, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+            if values[place] > level / (len(values) - number):
+                break
+            out.add(place)
+        return out
+
+    tried = np.linspace(0.0, 1.0, 4001)
+    return [min([x for x in tried if place in rejected(x)], default=1.0)
+            for place in range(len(values))]  # fmt: skip
+
+
+def test_holms_p_values_are_the_least_levels_at_which_each_is_rejected():
+    draw = np.random.default_rng(1)
+    for count in (1, 3, 8):
+        values = (draw.uniform(size=count) ** 3).tolist()
+        assert holm(values) == pytest.approx(slow_holm(values), abs=2.6e-4)
+    # by hand: 3 x 0.01, then 2 x 0.02, then 0.03, which may not fall below the one before
+    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.01, math.nan, 0.04])[::2] == pytest.approx([0.02, 0.04])
+    assert math.isnan(holm([0.01, math.nan, 0.04])[1])
+
+
+def test_a_family_without_differences_is_wrong_in_one_of_twenty():
+    """Eight methods minus a common one, nothing true: uncorrected, far more families are wrong."""
+    draw = np.random.default_rng(2)
+    plain, corrected = 0, 0
+    for _ in range(400):
+        luck = draw.normal(size=(9, 8))  # methods and the one beside them, cohorts
+        values = [over_cohorts(x.tolist())["p"] for x in luck[1:] - luck[0]]
+        plain, corrected = plain + (min(values) <= 0.05), corrected + (min(holm(values)) <= 0.05)
+    assert corrected / 400 <= 0.07  # 0.05 and two standard errors
+    assert plain / 400 > 0.12
+
+
+@pytest.mark.parametrize("cohorts", [4, 8, 24])
+@pytest.mark.parametrize("sure", [0.95, 0.995])
+def test_a_detectable_difference_is_found_in_four_of_five_designs(cohorts, sure):
+    gap = detectable(0.3, cohorts, sure=sure)
+    edge = scipy.stats.t.ppf((1 + sure) / 2, cohorts - 1)
+    power = scipy.stats.nct.sf(edge, cohorts - 1, gap * math.sqrt(cohorts) / 0.3)
+    assert power == pytest.approx(0.8, abs=2e-3)
+
+
+def test_one_cohort_detects_nothing():
+    assert math.isnan(detectable(0.3, 1))
+    assert math.isnan(detectable(math.nan, 8))
 
 
 def test_the_interval_covers_as_often_as_it_says():

@@ -186,6 +186,8 @@ def test_a_certificate_has_the_lambda_the_density_and_the_model_of_its_training(
         "disagreement_shaped": (0.0, "kde", "ensemble", ("density",)),
         "mbpo_twin": (0.0, "kde", "twin", ("density",)),
         "cormpo_twin": (0.08, "kde", "twin", ()),  # not searched: the preset's
+        "planner": (0.0, "kde", "ridge", ("density",)),
+        "distilled": (0.0, "kde", "ridge", ("density",)),
     }
     for one in found.values():
         assert one.guardian is GUARDIANS[one.density]

@@ -3,11 +3,14 @@
 import csv
 import io
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from stepdown.evaluation.compare import Row, student
+from stepdown.evaluation.compare import Row, detectable, student
 from stepdown.report.comparison import (
     PRESET,
     SEARCHED,
@@ -15,8 +18,10 @@ from stepdown.report.comparison import (
     across_grid,
     across_rows,
     changes_grid,
+    claim_rows,
     claims_grid,
     cohorts_grid,
+    detectable_grid,
     drop_grid,
     drop_rows,
     find,
@@ -40,8 +45,15 @@ from stepdown.report.labels import (
     name_of,
 )
 from stepdown.report.paper_numbers import CLAIMS, DROP_PERCENT, NOISELESS, NOISY, RECORDED
-from stepdown.report.results_page import say_across, say_against, say_agreement
-from tests.report.comparisons import KNOWN, comparison, judged, noisy, together
+from stepdown.report.results_page import (
+    lead_of,
+    say_across,
+    say_against,
+    say_agreement,
+    say_comparisons,
+    say_ranking,
+)
+from tests.report.comparisons import KNOWN, TWIN, comparison, judged, noisy, together
 
 
 def line(grid: Grid, name: str) -> list[Cell]:
@@ -78,7 +90,7 @@ def test_csv_has_exactly_the_columns_that_were_promised():
 def test_the_safety_table_shows_values_and_differences_side_by_side():
     grid = safety_grid(comparison())
     assert grid.head == (
-        "Method", "twin", "test patients", "paper", "twin", "test patients", "room, %"
+        "Method", "our twin", "test patients", "paper", "our twin", "test patients", "room, %"
     )  # fmt: skip
     cells = line(grid, "MBPO")
     assert [x.text for x in cells] == [
@@ -90,6 +102,31 @@ def test_the_safety_table_shows_values_and_differences_side_by_side():
     assert line(grid, "Clinicians")[-1].text == DASH
     assert grid.groups == {0: "The paper's methods", 3: "What each part of CORMPO does",
                            4: "References"}  # fmt: skip
+
+
+def test_one_table_says_claim_other_judge_and_truth():
+    """For each row: the paper's twin, ours, the truth, each under its own name."""
+    known = comparison()
+    paper = {name: judged(np.asarray(x) + 1.0) for name, x in TWIN.items()}
+    three = replace(known, judged={**known.judged, "tdt": paper})
+    assert three.twins == ["tdt", "twin"]
+    assert (three.truths, three.surest) == (["patients"], "patients")
+    grid = safety_grid(three)
+    assert grid.head[:5] == ("Method", "paper's twin", "our twin", "test patients", "paper")
+    assert [x.text for x in line(grid, "MBPO")[1:4]] == ["5.00", "4.00", "0.50 ± 0.35"]
+    assert short_grid(three).head[:4] == ("method", "paper's twin", "twin", "test")
+    rows = claim_rows([three])
+    assert [(x["judge"], x["best"], x["mean"], x["percent"]) for x in rows[:2]] == [
+        ("tdt", "mbpo", -3.0, -60.0), ("twin", "mbpo", -3.0, -75.0)
+    ]  # fmt: skip
+    assert (rows[2]["judge"], rows[2]["best"], rows[2]["mean"]) == ("patients", "bc", 2.0)
+    assert "in the paper's twin, in the twin, in 2 test patients." in lead_of(three)
+    # CORMPO leads in truth and trails in both twins, and each is said of whom it is true
+    first, second = say_ranking(three)
+    assert first.startswith("Paper's twin and true test patients disagree on the ranking: the "
+                            "paper's twin puts MBPO first,")  # fmt: skip
+    assert second.startswith("Twin and true test patients disagree")
+    assert len(say_comparisons([three, three])) == 2
 
 
 def test_the_weaning_table_has_all_three_scores():
@@ -188,7 +225,7 @@ def test_cohorts_are_compared_line_by_line():
     grid = cohorts_grid([comparison(), comparison(cohort="hidden-8")], "patients")
     assert [row[0].text for row in grid.rows] == ["guarded-7", "hidden-8"]
     cell = grid.rows[0][grid.head.index("MBPO")]
-    assert (cell.text, cell.note, cell.strong) == ("+2.50", "[+1.50, +3.50]", True)
+    assert (cell.text, cell.note, cell.strong) == ("+2.50", "[+1.50, +3.50]", False)
     same = grid.rows[0][grid.head.index("MBPO, reward shaped")]
     assert (same.text, same.strong) == ("0.00", False)
 
@@ -218,7 +255,7 @@ def test_the_papers_margins_follow_from_its_own_tables():
 
 
 def test_unknown_judges_and_empty_comparisons_are_refused():
-    with pytest.raises(ValueError, match="expected judges among twin"):
+    with pytest.raises(ValueError, match="expected judges among tdt, twin"):
         Comparison("c", "recorded", "ours", {"oracle": {"bc": judged([[1, 1, 1, 1]])}})
     with pytest.raises(ValueError, match="at least one judge"):
         Comparison("c", "recorded", "ours", {})
@@ -282,7 +319,11 @@ def test_other_data_and_settings_do_not_count():
 def test_sentences_say_the_difference_the_other_way_round():
     said = say_across([together(x) for x in KNOWN])
     assert said[0].startswith("Over 3 cohorts, CORMPO minus MBPO in fresh patients: reward −3.00 [")
-    assert "unsafe hours −50.0 [" in said[0]
+    assert "; unsafe hours, points, −50.0 [" in said[0]
+    # the mean of 3 has a standard error of the root of 7/3; of four p-values that of MBPO shaped,
+    # 0.5 ahead in every cohort, is 0, and MBPO's comes next
+    p = 3 * 2 * (1 - scipy.stats.t.cdf(3.0 / math.sqrt(7.0 / 3.0), 2))
+    assert f", p {p:.3f};" in said[0]
 
 
 def test_the_table_has_a_column_for_every_preset():
@@ -290,6 +331,46 @@ def test_the_table_has_a_column_for_every_preset():
     assert grid.head[2:5] == ("all", "guarded", "hidden")
     (line,) = (x for x in grid.rows if x[0].text == "MBPO")
     assert [cell.text for cell in line[2:5]] == ["+3.00", "+1.50", "+6.00"]
+    assert not line[4].note.endswith("p –")  # a single cohort has no p-value and is not bold
+    assert [cell.strong for cell in line[2:5]] == [False, False, False]
+
+
+def test_what_is_bold_over_cohorts_is_so_for_the_whole_column():
+    """By itself an interval may exclude zero where the family of comparisons does not."""
+    clear = {"guarded-7": 1.0, "guarded-8": 1.1, "guarded-9": 0.8}
+    faint = {"guarded-7": 0.5, "guarded-8": 1.0, "guarded-9": 0.9}
+    cohorts = [
+        Comparison(name, "recorded", "ours", {"fresh": {
+            "cormpo_kde": judged([[0.0] * 4]), "mbpo": judged([[clear[name]] * 4]),
+            "mopo": judged([[faint[name]] * 4]),
+        }})
+        for name in clear
+    ]  # fmt: skip
+    rows = {x["method"]: x for x in across_rows(cohorts)
+            if (x["cohorts"], x["metric"]) == ("all", "reward_minus_cormpo_kde")}  # fmt: skip
+    tests: list[Any] = [scipy.stats.ttest_1samp(list(x.values()), 0.0) for x in (clear, faint)]
+    ps = [float(x.pvalue) for x in tests]
+    assert ps[0] < 0.025 < ps[1] < 0.05
+    assert [rows[x]["p_holm"] for x in ("mbpo", "mopo")] == pytest.approx(
+        [2 * ps[0], max(2 * ps[0], ps[1])], rel=1e-3
+    )
+    sd = float(np.std(list(clear.values()), ddof=1))
+    assert rows["mbpo"]["detectable"] == pytest.approx(detectable(sd, 3), rel=1e-4)
+    grid = detectable_grid(cohorts, "fresh")
+    assert [x.text for x in line(grid, "MBPO")[1:4]] == [
+        f"{x:.2f}" for x in (sd, detectable(sd, 3), detectable(sd, 3, sure=0.975))
+    ]
+    strict = [replace(x, judged={"fresh": {**x.judged["fresh"], "svr": judged([[0.0] * 4])}})
+              for x in cohorts]  # fmt: skip
+    cell = line(across_grid(strict, "fresh"), "MOPO")[2]
+    assert (cell.strong, cell.note.startswith("[+0")) == (False, True)  # 2 x p is above 5 %
+    assert line(across_grid(cohorts, "fresh"), "MOPO")[2].strong
+
+
+def test_one_cohorts_differences_are_not_bold():
+    grid = cohorts_grid([together(x) for x in KNOWN], "fresh")
+    assert not any(cell.strong for row in grid.rows for cell in row)
+    assert "some exclude zero by chance" in grid.note
 
 
 # ── searches ─────────────────────────────────────────────────────────────────────────────────────
