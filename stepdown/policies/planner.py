@@ -241,8 +241,9 @@ def plan(
     each = [make_planner(task, config, key) for key in keys]
     some = task.select.state[:: -(-len(task.select.state) // LOOKED_AT)]
     expected = np.array([_expects(one, some) for one in each])
-    held = [Constrained(one) for one in each] if config.constrained else None
-    return stack(held or each), {"gain": expected[None]}
+    if config.constrained:
+        return stack([Constrained(one) for one in each]), {"gain": expected[None]}
+    return stack(each), {"gain": expected[None]}
 
 
 def make_planner(task: Task, config: PlannerConfig, key: PRNGKeyArray) -> Planner:
