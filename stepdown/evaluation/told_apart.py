@@ -32,6 +32,7 @@ View = Literal["levels", "movement"]
 VIEWS: tuple[View, ...] = ("levels", "movement")
 FOLDS = 5
 STEPS_OF_NEWTON, TOLERANCE = 25, 1e-6
+DIGITS = 9  # of log-odds: the same hour twice may differ by rounding, and is a tie
 FARTHEST = 5.0  # sd; what lies further out counts as this far, lest one hour outweigh a thousand
 
 Watch = Callable[[float], None]
@@ -203,7 +204,7 @@ def fit_logistic(
         beta = beta + step / max(1.0, float(np.abs(step).max()) / 2)  # no wild first steps
         if np.abs(step).max() < TOLERANCE:
             break
-    return lambda values: expand(values) @ beta
+    return lambda values: np.round(expand(values) @ beta, DIGITS)
 
 
 def area(
