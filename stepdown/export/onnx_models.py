@@ -364,8 +364,9 @@ def _ridge(graph: Graph, twin: Twin, seen: _Seen) -> Decoded:
     restless = graph.add("Log", graph.add("Add", restless, LEAST_SPREAD))
     usual, slope = numbers(network.spread)
     size = graph.add("Exp", graph.add("Add", graph.add("Mul", restless, slope), usual))
-    error = graph.add("Mul", size, _error(graph, network, 0, len(network.errors)))
-    return Decoded(center, graph.add("Add", center, error), ONE_HOUR)
+    row = _pick(graph, 0, len(network.errors))
+    error = graph.add("Gather", numbers(network.errors), row, axis=0)
+    return Decoded(center, graph.add("Add", center, graph.add("Mul", size, error)), ONE_HOUR)
 
 
 def _middle(graph: Graph, signals: str) -> str:
@@ -375,8 +376,8 @@ def _middle(graph: Graph, signals: str) -> str:
 
 def _interactions(graph: Graph, seen: _Seen, signals: str) -> str:
     """The features of the ridge regression (twin/ridge.py)."""
-    level, before = (_mean_level(graph, x) for x in (seen.choice, seen.level))
-    change = graph.add("Mul", graph.add("Sub", level, before), LEVEL_SD)
+    level = graph.add("ReduceMean", seen.choice, axes=[1], keepdims=1)
+    change = graph.add("Mul", graph.add("Sub", level, seen.before), LEVEL_SD)
     down, up = graph.add("Relu", graph.add("Neg", change)), graph.add("Relu", change)
     far = graph.add("Greater", graph.add("Add", down, up), STILL)
     moved = graph.add("Cast", far, to=TensorProto.FLOAT)
@@ -388,11 +389,6 @@ def _interactions(graph: Graph, seen: _Seen, signals: str) -> str:
     parts = [one, level, down, up, moved, _squared(graph, change), graph.add("Mul", change, level)]
     parts += [known, flat(graph, signals), graph.add("Mul", middle, change)]
     return graph.add("Concat", *parts, axis=1)
-
-
-def _mean_level(graph: Graph, levels: str) -> str:
-    """Over the samples of an hour, (batch, 1)."""
-    return graph.add("ReduceMean", levels, axes=[1], keepdims=1)
 
 
 def _group(graph: Graph, seen: _Seen, way: str, calm: float) -> str:

@@ -5,7 +5,9 @@ within reach held for some hours, or such a level for an hour and then another. 
 over holding the present level is averaged over draws. Where the dynamics hold several models of
 the same records (refits, members of an ensemble), a plan is judged by each of them, and its mean
 gain is lowered by the spread among them: what the records cannot tell earns nothing. A change must
-earn a margin. A guardian may charge levels or close them, and so may clinicians: a level that they
+earn a margin, and a lower level a charge besides: clinicians step down in patients who recover, for
+reasons that the records hold only in part, so what follows a step down looks better than it is. A
+guardian may charge levels or close them, and so may clinicians: a level that they
 would hardly ever choose is closed. Holding is always open.
 
 Nothing is learned here. A planner is a policy like any other, and it can say why (`weigh`).
@@ -47,6 +49,7 @@ class PlannerConfig:
     changes: int = 1  # of the level in a plan: 1, or 2 an hour apart
     caution: float = 1.0  # sd over the models by which a gain is lowered
     margin: float = 0.0  # reward that a change must earn
+    lowering: float = 0.0  # reward that each level down must earn besides, in an hour planned
     charge: float = 0.0  # reward for one unit of the penalty
     closed_from: float = 1e9  # penalty of a level from which on it is closed
     least: float = 0.0  # probability under the clinicians below which a level is closed
@@ -58,10 +61,11 @@ class PlannerConfig:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}.")
         if self.changes not in (1, 2):
             raise ValueError(f"changes: expected 1 or 2 in a plan, got {self.changes}.")
-        if min(self.caution, self.margin, self.charge) < 0 or not 0 <= self.least < 1:
+        weights = (self.caution, self.margin, self.lowering, self.charge)
+        if min(weights) < 0 or not 0 <= self.least < 1:
             raise ValueError(
-                "expected caution, margin and charge of at least 0 and a probability below 1, got "
-                f"{self.caution}, {self.margin}, {self.charge} and {self.least}."
+                "expected caution, margin, lowering and charge of at least 0 and a probability "
+                f"below 1, got {', '.join(map(str, weights))} and {self.least}."
             )
 
     def shrunk(self, size: Shrink) -> "PlannerConfig":
@@ -111,6 +115,7 @@ class Planner(eqx.Module):
         held = levels == now
         charged = config.charge * (penalty - penalty[now - LOWEST])
         score = jnp.max(tried, axis=1) - charged - TIE * jnp.abs(levels - now)
+        score = score - config.lowering * config.hours * jnp.maximum(now - levels, 0)
         score = jnp.where(held, score, score - config.margin)
         allowed = reachable & (allowed | held)
         return Weighed(

@@ -2,10 +2,15 @@
 
 How far the coming hour lies from the last sample is linear in the last hour, in the level and its
 change, and in the hour's means times the change: what a level does depends on the patient. Without
-these products a line would give every patient the same effect. What the level does by itself is not
-shrunk, because few recorded changes carry it; how strongly the rest is shrunk is chosen by the
-error on patients left out. The change counts from the mean level of the last hour, so a change that
-was made inside that hour still teaches, by what is left of it.
+these products a line would give every patient the same effect.
+
+The change counts from the level of the last sample. A change that was made earlier in that hour has
+already done to the last sample what it does at once; counted again, by however little, it would
+teach that levels do less than they do (a third less pulsatility, on simulated patients).
+
+What the level does by itself is not shrunk, because few recorded changes carry it. How strongly the
+rest is shrunk is chosen by the error on patients left out, and the products by that of hours with a
+change: the least that comes near the best error, since what is shrunk here is the answer itself.
 
 Records are few where levels change, so windows come as often as there are samples (`stride` of the
 table of twins): every change then stands once at the beginning of an hour. Hours through which the
@@ -14,7 +19,8 @@ their samples.
 
 Refits on patients drawn anew stand beside the fit as members: where they disagree, records are too
 few to tell. A draw adds one whole hour of errors that were made on patients left out, scaled by how
-restless each signal was.
+restless each signal was. These errors are as wide as they were for one hour, and too wide for six
+(90 % bands cover more): planning does better with them than with narrowed ones (horizon.py).
 
 All sums over hours are made once for each patient, so folds and refits cost next to nothing; it
 fits in seconds on one core and also serves as a second twin (evaluation/second_twin.py).
@@ -33,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.problem.scaling import LEVEL_SD
 from stepdown.signals import LEVELS
-from stepdown.twin.calibrated import FARTHEST, widen
+from stepdown.twin.calibrated import FARTHEST
 from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -41,21 +47,25 @@ LEAST_SPREAD = 0.02  # of a signal over an hour
 STILL = 0.05  # levels; one sample of six at another level makes 0.17, rounding next to nothing
 RIDGE_BASE = "last"  # what its output is added to: the last sample (fit.py)
 LEAST = 1e-3  # hours, the ridge of features that are not shrunk
+NEAR = 5e-3  # of the best error: products are shrunk no more than it takes to come so near
 
 
 @dataclass(frozen=True)
 class RidgeConfig:
     """How the ridge twin is fitted."""
 
-    ridges: tuple[float, ...] = (1e-3, 1e-2, 1e-1)  # tried, as a share of the hours
+    ridges: tuple[float, ...] = (1e-2, 3e-2, 1e-1)  # tried, as a share of the hours
+    products: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0)  # the same for products with the change
     folds: int = 5  # of patients
     members: int = 8  # the fit itself and refits on patients drawn anew
     errors: int = 4096  # hours of errors that a draw comes from
 
     def __post_init__(self):
-        if self.folds < 2 or not self.ridges or min(self.ridges) <= 0:
+        tried = (*self.ridges, *self.products)
+        if self.folds < 2 or not self.ridges or not self.products or min(tried) <= 0:
             raise ValueError(
-                f"expected at least 2 folds and ridges above 0, got {self.folds} and {self.ridges}."
+                "expected at least 2 folds, and ridges and products above 0, got "
+                f"{self.folds}, {self.ridges} and {self.products}."
             )
         if min(self.members, self.errors) < 1:
             raise ValueError(
@@ -69,7 +79,6 @@ class Ridge(eqx.Module):
     weights: Float[Array, "members features outputs"]  # the first is the fit to all patients
     inside: Float[Array, "steps outputs"]  # what levels off the hour's mean add
     spread: Float[Array, "2 signals"]  # log of the usual error: one, restlessness
-    width: Float[Array, "2 signals"]  # of what lasts and of what passes of an error (horizon.py)
     errors: Float[Array, "rows steps signals"]  # scaled by the spread
 
     def encode(self, scores: Scores) -> Scores:
@@ -84,7 +93,7 @@ class Ridge(eqx.Module):
             return center
         row = jr.randint(key, (), 0, len(self.errors))
         usual = usual_error(self.spread, latent)
-        return center + usual[None] * widen(self.errors[row], self.width)
+        return center + usual[None] * self.errors[row]
 
     @property
     def members(self) -> int:
@@ -103,9 +112,9 @@ class Ridge(eqx.Module):
 
 
 def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
-    """What the center is linear in; the first `FREE` are not shrunk."""
+    """What the center is linear in; the first `FREE` are not shrunk, the last are the products."""
     signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
-    change = (level - jnp.mean(scores[:, -1])) * LEVEL_SD  # in levels
+    change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
     index = jnp.round(level * LEVEL_SD + (len(LEVELS) - 1) / 2).astype(int)
     return jnp.concatenate(
@@ -137,7 +146,6 @@ def make_ridge(steps: int, signals: int, config: RidgeConfig, *, key: PRNGKeyArr
         weights=jnp.zeros((config.members, inputs, steps * signals)),
         inside=jnp.zeros((steps, steps * signals)),
         spread=jnp.zeros((2, signals)),
-        width=jnp.ones((2, signals)),
         errors=jnp.zeros((config.errors, steps, signals)),
     )
 
@@ -165,24 +173,25 @@ def fit_ridge(
 ) -> tuple[Ridge, dict[str, np.ndarray]]:
     """One regression from rows of fit.twin_rows.
 
-    `info` holds the squared error of each ridge on patients left out, in units of the coordinates.
+    `info` holds the squared error of each ridge on patients left out, and that of each shrinkage of
+    the products in hours with a change, in units of the coordinates.
     """
     scores, levels = (np.asarray(x) for x in rows[:2])
     inputs, restless = (np.asarray(x) for x in _describe(*rows[:2]))
     outputs = np.asarray(rows[2]).reshape(len(scores), -1)
     who = np.unique(patient, return_inverse=True)[1]
     held = np.ptp(levels, axis=1) == 0
-    sums = add_up(inputs, outputs, who, held)
+    moved = held & (np.abs(levels[:, 0] - scores[:, -1, -1]) * LEVEL_SD > STILL)
+    sums, moves = (add_up(inputs, outputs, who, x, scores.shape[-1] - 1) for x in (held, moved))
     count, draw = len(sums.hours), np.random.default_rng(np.asarray(jr.key_data(key)))
     if count < 2:
         raise ValueError("expected hours of at least 2 patients, got 1: none could be left out.")
     fold = draw.permutation(count) % min(config.folds, count)
-    loss = np.array([left_out_loss(sums, fold, share) for share in config.ridges])
-    share = config.ridges[int(np.argmin(loss))]
+    shares, info = choose_shares(sums, moves, fold, config)
     drawn = draw.multinomial(count, np.full(count, 1 / count), config.members - 1)
-    weights = [solve(sums, often, share) for often in (np.ones(count), *drawn)]
+    weights = [solve(sums, often, shares) for often in (np.ones(count), *drawn)]
     errors = left_out_errors(inputs, outputs, fold[who], [
-        solve(sums, fold != one, share) for one in range(fold.max() + 1)
+        solve(sums, fold != one, shares) for one in range(fold.max() + 1)
     ])  # fmt: skip
     off = levels - levels.mean(1, keepdims=True)
     inside = _least_squares(off[~held], errors[~held])
@@ -193,10 +202,9 @@ def fit_ridge(
         weights=jnp.asarray(np.stack(weights), jnp.float32),
         inside=jnp.asarray(inside, jnp.float32),
         spread=jnp.asarray(spread, jnp.float32),
-        width=jnp.ones((2, errors.shape[-1])),
         errors=jnp.asarray(scaled, jnp.float32),
     )
-    return network, {"held_out": loss}
+    return network, info
 
 
 @eqx.filter_jit
@@ -211,6 +219,7 @@ class Sums(NamedTuple):
     cross: Float[np.ndarray, "patients p q"]  # X'Y
     square: Float[np.ndarray, " patients"]  # of all outputs
     hours: Int[np.ndarray, " patients"]
+    products: int  # features at the end that are products with the change
 
 
 def add_up(
@@ -218,6 +227,7 @@ def add_up(
     outputs: Float[np.ndarray, "n q"],
     who: Int[np.ndarray, " n"],
     counted: Bool[np.ndarray, " n"],
+    products: int,
 ) -> Sums:
     """The sums over each patient's counted hours; `who` numbers the patients from 0 on."""
     parts = []
@@ -225,29 +235,55 @@ def add_up(
         own = counted & (who == one)
         x, y = inputs[own].astype(np.float64), outputs[own].astype(np.float64)
         parts.append((x.T @ x, x.T @ y, np.sum(y**2), len(x)))
-    return Sums(*(np.array(part) for part in zip(*parts, strict=True)))
+    return Sums(*(np.array(part) for part in zip(*parts, strict=True)), products)
+
+
+Shares = tuple[float, float]  # ridges as a share of the hours: of the products, of the rest
+
+
+def choose_shares(
+    sums: Sums, moves: Sums, fold: Int[np.ndarray, " patients"], config: RidgeConfig
+) -> tuple[Shares, dict[str, np.ndarray]]:
+    """The ridge with the least error; then the least one of the products that comes near the best.
+
+    `moves` are the sums over hours that begin with a change. Without any, products are shrunk most.
+    """
+    tried = sorted(config.products)
+    most = tried[-1]
+    loss = np.array([left_out_loss(sums, sums, fold, (most, share)) for share in config.ridges])
+    share = config.ridges[int(np.argmin(loss))]
+    moved = np.array([left_out_loss(sums, moves, fold, (one, share)) for one in tried])
+    near = np.flatnonzero(moved <= (1 + NEAR) * moved.min())
+    return (tried[near[0]] if len(near) else most, share), {"held_out": loss, "changed": moved}
 
 
 def solve(
-    sums: Sums, often: Float[np.ndarray, " patients"] | np.ndarray, share: float
+    sums: Sums, often: Float[np.ndarray, " patients"] | np.ndarray, shares: Shares
 ) -> Float[np.ndarray, "p q"]:
     """Ridge regression of patients who count so often; the first features are free."""
     often = np.asarray(often, float)
-    charge = np.full(sums.inputs.shape[1], share * often @ sums.hours)
+    features = sums.inputs.shape[1]
+    charge = np.full(features, shares[1])
+    charge[features - sums.products :] = shares[0]
+    charge *= often @ sums.hours
     charge[:FREE] = LEAST
     square = np.tensordot(often, sums.inputs, 1) + np.diag(charge)
     return np.linalg.solve(square, np.tensordot(often, sums.cross, 1))
 
 
-def left_out_loss(sums: Sums, fold: Int[np.ndarray, " patients"], share: float) -> float:
-    """Mean squared error on the patients of each fold by the fit to the others."""
-    total = 0.0
+def left_out_loss(
+    sums: Sums, judged: Sums, fold: Int[np.ndarray, " patients"], shares: Shares
+) -> float:
+    """Mean squared error in the judged hours of each fold by the fit to the others."""
+    total, hours = 0.0, judged.hours.sum()
+    if not hours:
+        return float("nan")
     for one in range(fold.max() + 1):
         apart = fold == one
-        weights = solve(sums, ~apart, share)
-        inputs, cross = sums.inputs[apart].sum(0), sums.cross[apart].sum(0)
-        total += np.sum((inputs @ weights - 2 * cross) * weights) + sums.square[apart].sum()
-    return float(total / (sums.hours.sum() * sums.cross.shape[-1]))
+        weights = solve(sums, ~apart, shares)
+        inputs, cross = judged.inputs[apart].sum(0), judged.cross[apart].sum(0)
+        total += np.sum((inputs @ weights - 2 * cross) * weights) + judged.square[apart].sum()
+    return float(total / (hours * judged.cross.shape[-1]))
 
 
 def left_out_errors(

@@ -117,7 +117,6 @@ TWINS: dict[str, TwinKind] = {
             make=make_ridge,
             fit=fit_ridges,
             base=RIDGE_BASE,
-            settle=fit_width,
             stride=10.0,
         ),
         TwinKind(

@@ -78,8 +78,7 @@ def make_any_twin(hours, model, base=None):
     twin = filled(lambda: make_twin(scaler, scale, 6, config, key=jr.key(1)))
     twin = replace(twin, scaler=scaler, coordinates=scale, carry=CarryForward(pump))
     if model == "ridge":
-        kept = 0.9 + jnp.abs(twin.network.width), 3 * twin.network.errors
-        network = eqx.tree_at(lambda x: (x.width, x.errors), twin.network, kept)
+        network = eqx.tree_at(lambda x: x.errors, twin.network, 3 * twin.network.errors)
         return replace(twin, network=network), config
     if model != "best":
         return twin, config

@@ -73,6 +73,7 @@ def textbook(planner: Planner, state) -> tuple[np.ndarray, int]:
         level = min(max(now + plan[0], 2), 9)
         score = gains[:, number].mean() - config.caution * gains[:, number].std()
         score -= 1e-4 * abs(level - now) + config.margin * (level != now)
+        score -= config.lowering * config.hours * max(now - level, 0)
         if score > best:
             best, chosen = score, level
     return gains, chosen
@@ -83,6 +84,7 @@ CONFIGS = [
     PlannerConfig(hours=3, draws=2, caution=0.0, margin=0.05),
     PlannerConfig(hours=2, draws=2, changes=2, reach=1),
     PlannerConfig(hours=1, draws=4, caution=2.0),
+    PlannerConfig(hours=3, draws=2, lowering=0.05),
 ]
 
 
@@ -134,6 +136,19 @@ def test_what_models_disagree_about_earns_nothing():
     assert not np.asarray(told.open)[[6, 7]].any()
 
 
+def test_stepping_down_must_earn_a_charge_that_stepping_up_need_not():
+    """Of a pressure that is a little too high, one level less takes all there is to earn."""
+    high = patient(140.0, 9)
+    plain = Planner(World(jnp.zeros(1), noise=0.0), LUCK, config=PlannerConfig(hours=1, draws=1))
+    earned = float(plain.weigh(high).gain[6])  # of P-8
+    assert earned == pytest.approx(2 / 18 / 2.6621, rel=1e-4)
+    for lowering, chosen in ((0.9 * earned, 8), (1.1 * earned, 9)):
+        charged = replace(plain, config=replace(plain.config, lowering=lowering))
+        assert int(np.argmax(charged(high))) + 2 == chosen
+        np.testing.assert_array_equal(plain.weigh(high).gain, charged.weigh(high).gain)
+        assert int(np.argmax(charged(patient(50.0, 4)))) + 2 == 6
+
+
 class Dearer(eqx.Module):
     """A guardian that knows levels below 6."""
 
@@ -179,5 +194,7 @@ def test_odd_settings_are_refused_in_words():
         PlannerConfig(hours=0)
     with pytest.raises(ValueError, match="changes: expected 1 or 2 in a plan, got 3"):
         PlannerConfig(changes=3)
-    with pytest.raises(ValueError, match="expected caution, margin and charge of at least 0"):
+    with pytest.raises(
+        ValueError, match="expected caution, margin, lowering and charge of at least 0"
+    ):
         PlannerConfig(caution=-1.0)
