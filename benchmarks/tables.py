@@ -16,7 +16,11 @@ def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def student(values: Iterable[float], digits: int = 2) -> str:
     """The mean over cohorts with Student's interval, in words."""
-    found = over_cohorts([float(x) for x in values])
+    return sure(over_cohorts([float(x) for x in values]), digits)
+
+
+def sure(found: Mapping[str, float], digits: int = 2) -> str:
+    """A mean and its interval in words."""
     mean, low, high = (f"{found[x]:+.{digits}f}" for x in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 

@@ -2,9 +2,11 @@
 
     python -m benchmarks.studies.independent_page
 
-writes docs/results/independent.md and .png from docs/results/independent_planned.jsonl and
-independent_learned.jsonl (studies/independent.py). The cohort is the unit of every interval; the
-differences that design.json names are corrected by Holm's rule in the families it names.
+writes docs/results/independent.md and .png and the headline of docs/results.md from
+docs/results/independent_planned.jsonl (studies/independent.py). The cohort is the unit of every
+interval; the differences that design.json names are corrected by Holm's rule in the families it
+names. CORMPO was learned on the cohorts of the first design, five seeds
+each, so it is compared with the planner as two groups of cohorts are.
 """
 
 import math
@@ -16,39 +18,32 @@ import matplotlib
 import numpy as np
 
 from benchmarks.cohorts import Line, read_lines
-from benchmarks.studies.independent import SAME, cohorts_of, read_design
-from benchmarks.tables import DOCS, make_table, student
-from stepdown.evaluation.compare import detectable, holm, over_cohorts
+from benchmarks.studies.independent import cohorts_of, read_design
+from benchmarks.tables import DOCS, fill, make_table, student, sure
+from stepdown.evaluation.compare import between_cohorts, detectable, holm, over_cohorts
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-FILES = tuple(DOCS / f"results/independent_{part}.jsonl" for part in ("planned", "learned"))
+PLANNED = DOCS / "results/independent_planned.jsonl"
+EARLIER = DOCS / "results/first-design/learned.jsonl"  # CORMPO on other cohorts, five seeds
 PAGE, FIGURE = DOCS / "results/independent.md", DOCS / "results/independent.png"
-DEFAULT, CORMPO, TEAM = "ridge, 3 h, care 1", "cormpo_kde", "clinicians"
+DEFAULT, CORMPO, TEAM = read_design()["default"], "cormpo_kde", "clinicians"
 PRESETS = ("guarded", "hidden", "benign")
 BARS = {"guarded": 60, "hidden": 57, "benign": 90}  # % of the room, asked of version 1
 SPREADS = {"reward": 0.15, "unsafe_hours": 0.015}  # over cohorts, assumed by the design
 SHOWN = {
     "look-ahead": "Look-ahead (ceiling)",
-    DEFAULT: "**Planner** (default: ridge twin, 3 h, care 1)",
-    "ridge, 3 h, care 0": "Planner without care for the spread of models",
-    "ensemble, 2 h": "Planner in the paper's ensemble, 2 h",
-    CORMPO: "CORMPO (kernels)",
-    "mbpo_shaped": "MBPO, reward shaped",
+    DEFAULT: f"**Planner** (default: ridge twin, 3 h, {DEFAULT})",
+    **{x: f"Planner, {x}" for x in read_design()["test"]["planning"] if x not in ("hold", DEFAULT)},
     "hold": "Hold the level",
 }
 
 
-def joined(files: Sequence[Path]) -> list[Line]:
-    """One line for each cohort, with the rows of all files; the room is that of its look-ahead."""
-    found: dict[tuple[object, ...], Line] = {}
-    for line in (line for file in files for line in read_lines(file)):
-        own = found.setdefault(tuple(line[name] for name in SAME), {**line, "rows": {}})
-        own["rows"] |= line["rows"]
-    for line in found.values():
-        line["room"] = line["rows"]["look-ahead"]["reward"]["gain"][0]
-    return list(found.values())
+def planned() -> list[Line]:
+    """One line for each cohort; its room is what the look-ahead gains."""
+    lines = read_lines(PLANNED)
+    return [{**x, "room": x["rows"]["look-ahead"]["reward"]["gain"][0]} for x in lines]
 
 
 def gains(lines: Sequence[Line], name: str, metric: str = "reward") -> list[float]:
@@ -62,13 +57,6 @@ def shares(lines: Sequence[Line], name: str) -> list[float]:
     return [100 * x["rows"][name]["reward"]["gain"][0] / x["room"] for x in known]
 
 
-def minus(lines: Sequence[Line], name: str, other: str, metric: str = "reward") -> list[float]:
-    """One row minus another in each cohort that has both."""
-    both = [x for x in lines if name in x["rows"] and other in x["rows"]]
-    ours, theirs = (gains(both, x, metric) for x in (name, other))
-    return [a - b for a, b in zip(ours, theirs, strict=True)]
-
-
 def of(lines: Sequence[Line], version: int, preset: str | None = None) -> list[Line]:
     """The cohorts of a version, and of a preset."""
     return [x for x in lines if x["version"] == version and preset in (None, x["preset"])]
@@ -80,12 +68,13 @@ def write_page(lines: Sequence[Line]) -> str:
     parts = [
         "# Forty-eight independent cohorts",
         "Written by `python -m benchmarks.studies.independent_page` from "
-        "[independent_planned.jsonl](independent_planned.jsonl) and "
-        "[independent_learned.jsonl](independent_learned.jsonl). Cohorts, rows and the rule of the "
+        "[independent_planned.jsonl](independent_planned.jsonl). Cohorts, rows and the rule of the "
         "default were fixed in [design.json](../../benchmarks/studies/design.json) before any of "
         "these results. Every cohort has a seed of its own: 379 patients to fit and learn from, "
         "300 others to judge by, in the simulator itself, 1,024 episodes of six hours from the "
-        "same starts for every row.",
+        "same starts for every row. CORMPO was learned, with five seeds, on 21 cohorts of the "
+        "[first design](first-design/independent.md), none of which chose anything of CORMPO's; "
+        "the difference to it is that of two groups of cohorts, with Welch's interval.",
         f"Asked: {design['question']}",
         f"The rule: {design['default_rule']} Chosen: {design['chosen']}",
         "## What the design can detect",
@@ -105,6 +94,18 @@ def write_page(lines: Sequence[Line]) -> str:
         "clinicians and look-ahead; worst: the cohort with the smallest share.",
     ]
     return "\n\n".join(map(_wrapped, parts)) + "\n"
+
+
+def write_headline(lines: Sequence[Line]) -> str:
+    """What a reader is told first, for docs/results.md."""
+    earlier, rows = read_lines(EARLIER), []
+    for v, preset in ((v, preset) for v in (1, 2) for preset in PRESETS):
+        own, other = of(lines, v, preset), of(earlier, v, preset)
+        unsafe = student([100 * x for x in gains(own, DEFAULT, "unsafe_hours")], 1)
+        each = [student(shares(own, DEFAULT), 0), student(gains(own, DEFAULT)), unsafe]
+        rows.append([f"{preset}, version {v}", *each, student(gains(other, CORMPO))])
+    heads = ["patients", "room closed, %", "planner, reward", "planner, unsafe hours, points"]
+    return make_table([*heads, "CORMPO, reward (other cohorts)"], rows)
 
 
 def _wrapped(part: str) -> str:
@@ -129,31 +130,26 @@ def _detectable() -> str:
 
 def _family(lines: Sequence[Line]) -> str:
     """The fourteen differences that the design names, each with its adjusted p-value."""
-    places = [(v, preset) for v in (1, 2) for preset in PRESETS]
-    reward = [(v, p, other) for v, p in places for other in (TEAM, CORMPO)]
-    found = [minus(of(lines, v, p), DEFAULT, other) for v, p, other in reward]
-    unsafe = [gains(of(lines, v), DEFAULT, "unsafe_hours") for v in (1, 2)]
-    adjusted = holm([over_cohorts(x)["p"] for x in found])
-    rows = [
-        [f"reward minus {_short(other)}", f"version {v}, {p}", str(len(x)), student(x), _chance(q)]
-        for (v, p, other), x, q in zip(reward, found, adjusted, strict=True)
-    ]
-    adjusted = holm([over_cohorts(x)["p"] for x in unsafe])
-    rows += [
-        [
-            "unsafe hours minus clinicians, points",
-            f"version {v}, all presets",
-            str(len(x)),
-            student([100 * y for y in x]),
-            _chance(q),
-        ]
-        for v, x, q in zip((1, 2), unsafe, adjusted, strict=True)
-    ]
-    return make_table(["planner's", "where", "cohorts", "mean [95 %]", "p, Holm"], rows)
+    earlier = read_lines(EARLIER)
+    rows, found = [], []
+    for v, preset in ((v, preset) for v in (1, 2) for preset in PRESETS):
+        ours, theirs = gains(of(lines, v, preset), DEFAULT), gains(of(earlier, v, preset), CORMPO)
+        found += [over_cohorts(ours), between_cohorts(ours, theirs)]
+        rows.append(["reward minus clinicians", f"version {v}, {preset}", str(len(ours))])
+        cohorts = f"{len(ours)}, {len(theirs)}"
+        rows.append(["reward minus CORMPO", f"version {v}, {preset}", cohorts])
+    unsafe = [over_cohorts([100 * x for x in _unsafe(lines, v)]) for v in (1, 2)]
+    for v in (1, 2):
+        count = str(len(_unsafe(lines, v)))
+        rows.append(["unsafe hours minus clinicians, points", f"version {v}, all presets", count])
+    adjusted = holm([x["p"] for x in found]) + holm([x["p"] for x in unsafe])
+    told = zip(rows, [*found, *unsafe], adjusted, strict=True)
+    heads = ["planner's", "where", "cohorts", "mean [95 %]", "p, Holm"]
+    return make_table(heads, [[*row, sure(x), _chance(p)] for row, x, p in told])
 
 
-def _short(name: str) -> str:
-    return {TEAM: "clinicians", CORMPO: "CORMPO"}[name]
+def _unsafe(lines: Sequence[Line], version: int) -> list[float]:
+    return gains(of(lines, version), DEFAULT, "unsafe_hours")
 
 
 def _chance(p: float) -> str:
@@ -164,7 +160,7 @@ def _missing(lines: Sequence[Line]) -> str:
     """What was asked and not reached, and what was not made."""
     asked = len(cohorts_of(read_design(), "test"))
     known = {x: sum(x in line["rows"] for line in lines) for x in SHOWN}
-    less = [f"{_plain(SHOWN[x])} {n}" for x, n in known.items() if n < asked]
+    less = [f"{_plain(SHOWN[x])} {n}" for x, n in known.items() if 0 < n < asked]
     below = sum(x["rows"][DEFAULT]["reward"]["gain"][2] < 0 for x in lines)
     words = [
         f"{preset} {np.mean(shares(of(lines, 1, preset), DEFAULT)):.0f} % ({bar})"
@@ -173,8 +169,8 @@ def _missing(lines: Sequence[Line]) -> str:
     return (
         f"Share of the room on version 1, in brackets what was asked: {', '.join(words)}. The "
         f"planner's reward minus the clinicians' has its whole interval over patients below zero "
-        f"in {below} of {len(lines)} cohorts. Where time on a GPU ended before all {asked} cohorts "
-        f"were made, rows have fewer: {'; '.join(less)}."
+        f"in {below} of {len(lines)} cohorts."
+        + (f" Rows on fewer cohorts than the design names: {'; '.join(less)}." if less else "")
     )
 
 
@@ -205,9 +201,10 @@ def draw_figure(lines: Sequence[Line], path: Path) -> None:
     """A dot for each cohort: planner, CORMPO and holding, by preset and version."""
     shown = {
         DEFAULT: ("planner", "#0b6e4f", "o"),
-        CORMPO: ("CORMPO", "#c05a00", "s"),
+        CORMPO: ("CORMPO (other cohorts)", "#c05a00", "s"),
         "hold": ("hold the level", "#777777", "^"),
     }
+    earlier = read_lines(EARLIER)
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axis, (metric, scale, words) in zip(
         axes,
@@ -216,7 +213,8 @@ def draw_figure(lines: Sequence[Line], path: Path) -> None:
     ):
         for place, (version, preset) in enumerate((v, p) for v in (1, 2) for p in PRESETS):
             for number, (name, (label, color, marker)) in enumerate(shown.items()):
-                own = [scale * x for x in gains(of(lines, version, preset), name, metric)]
+                where = earlier if name == CORMPO else lines
+                own = [scale * x for x in gains(of(where, version, preset), name, metric)]
                 if not own:
                     continue
                 x = place + 0.25 * (number - 1)
@@ -243,10 +241,11 @@ def draw_figure(lines: Sequence[Line], path: Path) -> None:
 
 def main() -> None:
     """Write both."""
-    lines = joined(FILES)
+    lines = planned()
     PAGE.write_text(write_page(lines), encoding="utf-8")
+    fill(DOCS / "results.md", {"headline": write_headline(lines)})
     draw_figure(lines, FIGURE)
-    print(f"wrote {PAGE.name} and {FIGURE.name} from {len(lines)} cohorts.")
+    print(f"wrote {PAGE.name}, {FIGURE.name} and the headline from {len(lines)} cohorts.")
 
 
 if __name__ == "__main__":

@@ -341,15 +341,39 @@ def over_cohorts(values: Sequence[float]) -> dict[str, float]:
     mean = float(known.mean())
     if len(known) < 2:
         return found | {"mean": mean}
-    freedom, sd = len(known) - 1, float(known.std(ddof=1))
-    error = sd / math.sqrt(len(known))
+    sd = float(known.std(ddof=1))
+    return (
+        found | {"mean": mean, "sd": sd} | _sure(mean, sd / math.sqrt(len(known)), len(known) - 1)
+    )
+
+
+def between_cohorts(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """The difference of two means over cohorts, each method on cohorts of its own: Welch's.
+
+    For methods that were not made on the same cohorts; where they were, their paired difference
+    goes through `over_cohorts`. Two cohorts of each are needed for an interval.
+    """
+    each = [over_cohorts(x) for x in (ours, theirs)]
+    mean = each[0]["mean"] - each[1]["mean"]
+    parts = [x["sd"] ** 2 / x["cohorts"] if x["cohorts"] else math.nan for x in each]
+    found = {"mean": mean} | dict.fromkeys(("low", "high", "p"), math.nan)
+    if not all(math.isfinite(x) for x in parts):
+        return found
+    weighed = sum(x**2 / (one["cohorts"] - 1) for x, one in zip(parts, each, strict=True))
+    freedom = sum(parts) ** 2 / weighed if weighed else math.inf
+    return found | _sure(mean, math.sqrt(sum(parts)), freedom)
+
+
+def _sure(mean: float, error: float, freedom: int | float) -> dict[str, float]:
+    """Student's interval and p-value of a mean."""
+    if not error:
+        return {"low": mean, "high": mean, "p": float(mean == 0)}
     half = student(freedom) * error
-    beyond = _beyond(abs(mean) / error, freedom) if error else float(mean == 0)
-    return found | {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half, "p": beyond}
+    return {"low": mean - half, "high": mean + half, "p": _beyond(abs(mean) / error, freedom)}
 
 
 @functools.cache
-def student(freedom: int, sure: float = SURE) -> float:
+def student(freedom: int | float, sure: float = SURE) -> float:
     """The value that |t| stays below in 95 % of cases; by halving, since JAX has no quantile."""
     low, high = 0.0, 1000.0
     for _ in range(STEPS):
@@ -358,7 +382,7 @@ def student(freedom: int, sure: float = SURE) -> float:
     return (low + high) / 2
 
 
-def _beyond(size: float, freedom: int) -> float:
+def _beyond(size: float, freedom: int | float) -> float:
     """How often |t| is larger than this."""
     return float(betainc(freedom / 2, 0.5, freedom / (freedom + size**2)))
 

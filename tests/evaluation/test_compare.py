@@ -11,6 +11,7 @@ import scipy.stats
 from stepdown.evaluation.compare import (
     COLUMNS,
     against_best,
+    between_cohorts,
     detectable,
     difference,
     draw_counts,
@@ -322,6 +323,18 @@ def test_the_p_value_is_that_of_a_t_test():
     assert found["sd"] == pytest.approx(np.std(values, ddof=1))
     assert [over_cohorts([x, x])["p"] for x in (0.0, 0.3)] == [1.0, 0.0]
     assert math.isnan(over_cohorts([2.0])["p"])
+
+
+def test_means_over_different_cohorts_are_compared_by_welchs_test():
+    ours, theirs = [0.4, 0.3, 0.45, 0.2, 0.33], [0.1, -0.1, 0.25]
+    found = between_cohorts(ours, theirs)
+    welch = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
+    sure = welch.confidence_interval(0.95)
+    assert found["mean"] == pytest.approx(np.mean(ours) - np.mean(theirs))
+    assert (found["low"], found["high"]) == pytest.approx((sure.low, sure.high), rel=1e-4)
+    assert found["p"] == pytest.approx(welch.pvalue, rel=1e-4)
+    assert math.isnan(between_cohorts(ours, [0.1])["p"])
+    assert math.isnan(between_cohorts(ours, [])["low"])
 
 
 def slow_holm(values: list[float]) -> list[float]:
