@@ -68,8 +68,8 @@ SPREAD_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 0.35, 0.75)))
 DISAGREEMENT_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 1.0, 2.0)))
 PLANNING_TRIALS = (
     {},
-    *_grid(caution=(0.0, 0.5, 2.0)),
-    *_grid(hours=(2,), caution=(0.5, 1.0)),
+    *_grid(caution=(0.0, 1.0), lowering=(0.0, 0.02)),
+    {"hours": 2},
 )
 DISTILLING_TRIALS = tuple(
     {f"planner.{name}": value for name, value in one.items()} for one in PLANNING_TRIALS

@@ -47,9 +47,9 @@ class PlannerConfig:
     draws: int = 16  # of each model
     reach: int = REACH  # levels in one decision
     changes: int = 1  # of the level in a plan: 1, or 2 an hour apart
-    caution: float = 1.0  # sd over the models by which a gain is lowered
+    caution: float = 0.5  # sd over the models by which a gain is lowered
     margin: float = 0.0  # reward that a change must earn
-    lowering: float = 0.0  # reward that each level down must earn besides, in an hour planned
+    lowering: float = 0.02  # reward that each level down must earn besides, in an hour planned
     charge: float = 0.0  # reward for one unit of the penalty
     closed_from: float = 1e9  # penalty of a level from which on it is closed
     least: float = 0.0  # probability under the clinicians below which a level is closed

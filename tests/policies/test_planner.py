@@ -107,7 +107,7 @@ def test_a_slow_planner_chooses_the_same_and_agrees_in_values(config):
 def test_planning_in_the_true_world_finds_its_optimum():
     """Pressures below 60 are charged: the lowest level that keeps 60 and its noise is enough."""
     world = World(jnp.zeros(1), noise=0.0)
-    planner = Planner(world, LUCK, config=PlannerConfig(hours=3, draws=1, reach=7))
+    planner = Planner(world, LUCK, config=PlannerConfig(hours=3, draws=1, reach=7, lowering=0.0))
     decide = eqx.filter_jit(lambda state: planner.weigh(state))
     for pressure, level in ((50.0, 2), (58.0, 4), (70.0, 3)):
         found, state = decide(patient(pressure, level)), patient(pressure, level)
