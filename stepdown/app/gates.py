@@ -26,9 +26,11 @@ from stepdown.signals import (
     DBP,
     FURTHER,
     HIGHEST,
+    HR,
     KNOWN,
     LEVELS,
     LOWEST,
+    MAP,
     NAMES,
     PULSATILITY,
     REQUIRED,
@@ -38,6 +40,7 @@ from stepdown.signals import (
 )
 
 UNKNOWN = -1  # a level that nobody told
+FORBIDDING = (MAP, HR)  # outside their limits no step down; of pulsatility it is a remedy
 PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
 # A controller holds the speed, an infusion its rate, a laboratory value stands until the next.
 HELD = (NAMES[SPEED], *(signal.name for signal in FURTHER))
@@ -101,7 +104,7 @@ def forbidding_gates(
     levels = np.array(LEVELS)
     change = levels != bed.level[..., None]
     valid = (levels >= LOWEST) & (levels <= np.minimum(bed.highest, HIGHEST)[..., None])
-    constraint = forbidden_levels(bed.level, outside_limits(bed.signals, limits))
+    constraint = forbidden_levels(bed.level, outside_limits(bed.signals, limits, FORBIDDING))
     gap = has_gap(bed.signals, used)[..., None]
     return {
         "H1": ~valid,
@@ -176,14 +179,17 @@ def inside_limits(
 
 
 def outside_limits(
-    signals: Float[np.ndarray, "*n steps signals"], limits: Limits
+    signals: Float[np.ndarray, "*n steps signals"],
+    limits: Limits,
+    columns: tuple[int, ...] = JUDGED,
 ) -> Bool[np.ndarray, "*n"]:
     """Whether any measured sample of MAP, HR or pulsatility lay outside the limits.
 
     A missing one may have, too: that is a gap, and says so.
     """
-    found = np.zeros(signals.shape[:-2], bool)
-    for column, (low, high) in limits.bounds().items():
+    found, bounds = np.zeros(signals.shape[:-2], bool), limits.bounds()
+    for column in columns:
+        low, high = bounds[column]
         values = signals[..., column]
         found |= ((values <= low) | (values >= high)).any(-1)  # NaN is not outside
     return np.asarray(found)
@@ -382,8 +388,7 @@ STATE_CODES = tuple(name for name, code in refusal_codes().items() if code.scope
 GATES: dict[str, str] = {
     "H1": f"Outside P-{LOWEST} to the highest level of this pump.",
     "H2": f"More than {COUNTS[REACH]} levels away from the level in force.",
-    "H3": "Lower than the level in force, while MAP, HR or pulsatility was outside the limits in "
-    "the last hour.",
+    "H3": "Lower than the level in force, while MAP or HR was outside its limits in the last hour.",
     "H4": "A change, while the state is refused.",
     "H5": "A change, while a sample of the last hour is missing.",
 }

@@ -94,7 +94,9 @@ def _stability(read: Read, limits: Limits) -> str:
     hour = read.bed.signals
     if gates.outside_limits(hour, limits):
         found = [words for i in JUDGED for words in _crossed(hour[:, i], i, limits)]
-        return f"Outside the limits in the last hour: {', '.join(found)}. No step down."
+        forbids = gates.outside_limits(hour, limits, gates.FORBIDDING)
+        told = f"Outside the limits in the last hour: {', '.join(found)}."
+        return f"{told} No step down." if forbids else told
     told = ", ".join(
         f"{SHORT[i]} at least {np.nanmin(hour[:, i]):.0f} {SIGNALS[i].unit}" for i in JUDGED
     )

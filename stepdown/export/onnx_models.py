@@ -68,7 +68,6 @@ from stepdown.signals import (
     KNOWN,
     LEVELS,
     MAP,
-    PULSATILITY,
     SPEED,
     columns_with,
 )
@@ -597,11 +596,11 @@ def _allowed(graph: Graph, config: ClinicalConfig) -> str:
     step = graph.add("Sub", np.array(LEVELS), level)
     near = graph.add("LessOrEqual", graph.add("Abs", step), REACH)
     upward = graph.add("GreaterOrEqual", step, 0)
-    columns = np.array([MAP, HR, PULSATILITY])
-    limits = np.array([config.map_limit, config.hr_limit, config.pulsatility_limit])
+    columns = np.array([MAP, HR])
+    limits = np.array([config.map_limit, config.hr_limit])
     judged = graph.add("Gather", "signals", columns, axis=2)
     known = graph.add("Where", graph.add("IsNaN", judged), np.inf, judged)
-    lowest = graph.add("ReduceMin", known, axes=[1], keepdims=0)  # (batch, 3)
+    lowest = graph.add("ReduceMin", known, axes=[1], keepdims=0)  # (batch, 2)
     above = graph.add("Greater", lowest, limits)
     seen = graph.add("Less", lowest, np.inf)  # a signal without any sample is not safe
     safe = graph.add("Cast", graph.add("And", above, seen), to=TensorProto.INT64)

@@ -1,4 +1,7 @@
-"""The hard constraint: small steps, and never down out of an unsafe hour.
+"""The hard constraint: small steps, and never down while pressure or heart rate is low.
+
+It asks which limit was broken. An hour can be outside the limits for want of pulsatility alone,
+and then less support is the remedy: that forbids nothing.
 
 Off in the paper's comparison, on at the bedside. A policy trained under it knows it: forbidden
 levels have no weight in its values and are never chosen in its rollouts.
@@ -12,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from stepdown.handover import Policy
 from stepdown.policies.networks import level_in_force
-from stepdown.problem.clinical import PAPER, ClinicalConfig, stable_by_limits
-from stepdown.signals import LEVELS
+from stepdown.problem.clinical import PAPER, ClinicalConfig
+from stepdown.signals import HR, LEVELS, MAP
 
 Arrays = Array | np.ndarray
 
@@ -25,20 +28,28 @@ class Forbidden(eqx.Module):
     """What the constraint forbids, by level from P2 on."""
 
     far: Bool[Arrays, "*n 8"]  # more than two levels away
-    down: Bool[Arrays, "*n 8"]  # lower, after an unsafe hour
+    down: Bool[Arrays, "*n 8"]  # lower, after an hour with a low pressure or heart rate
 
 
-def forbidden_levels(level: Int[Arrays, "*n"], unsafe: Bool[Arrays, "*n"]) -> Forbidden:
+def forbidden_levels(level: Int[Arrays, "*n"], low: Bool[Arrays, "*n"]) -> Forbidden:
     """Levels that may not follow the one in force; NumPy or JAX, one patient or many."""
     step = np.array(LEVELS) - level[..., None]
-    return Forbidden(far=abs(step) > REACH, down=(step < 0) & unsafe[..., None])
+    return Forbidden(far=abs(step) > REACH, down=(step < 0) & low[..., None])
+
+
+def pressure_or_rate_low(
+    state: Float[Array, "steps columns"], config: ClinicalConfig = PAPER
+) -> Bool[Array, ""]:
+    """Whether MAP or HR was at or below its limit, or not measured at all, in the hour."""
+    pressure, rate = jnp.nanmin(state[:, MAP]), jnp.nanmin(state[:, HR])
+    return ~((pressure > config.map_limit) & (rate > config.hr_limit))
 
 
 def allowed_levels(
     state: Float[Array, "steps columns"], config: ClinicalConfig = PAPER
 ) -> Bool[Array, " 8"]:
-    """Levels at most two away, and none below the present one after an hour outside the limits."""
-    found = forbidden_levels(level_in_force(state), ~stable_by_limits(state, config))
+    """Levels at most two away, and none below the present one after low MAP or HR."""
+    found = forbidden_levels(level_in_force(state), pressure_or_rate_low(state, config))
     return jnp.logical_not(found.far | found.down)
 
 

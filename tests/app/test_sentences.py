@@ -73,8 +73,8 @@ def test_every_level_has_the_place_that_its_plain_definition_gives():
     assert (told[told > 0] == lowest[told > 0]).all()
 
 
-def test_missing_is_not_outside_and_both_forbid_the_same_steps():
-    """H3 and H5 tell them apart; together they allow what they allowed as one."""
+def test_missing_is_not_outside_and_both_forbid_steps_down():
+    """H3 and H5 tell them apart; pulsatility alone is outside and forbids nothing."""
     bed = crowd(MANY, seed=7)
     gates = forbidding_gates(bed, np.zeros((MANY, 9), bool), PAPER, USED)
     inside, outside = inside_limits(bed.signals, PAPER), outside_limits(bed.signals, PAPER)
@@ -85,9 +85,10 @@ def test_missing_is_not_outside_and_both_forbid_the_same_steps():
     np.testing.assert_array_equal(inside, within.all((-2, -1)))
     assert (required & ~outside).sum() > 100
     down = np.array(LEVELS) < bed.level[:, None]
+    low = ~(within | np.isnan(values))[..., :2].all((-2, -1))
+    assert (outside & ~low).sum() > 100
     np.testing.assert_array_equal(
-        (gates["H3"] | gates["H5"]) & down,
-        down & (~inside | has_gap(bed.signals, USED))[:, None],
+        (gates["H3"] | gates["H5"]) & down, down & (low | has_gap(bed.signals, USED))[:, None]
     )
 
 

@@ -98,9 +98,10 @@ def test_policies_agree(hours, rows, constrained):
     policy = make_policy(hours)
     policy = Constrained(policy) if constrained else policy
     state = rows[0].copy()
-    state[20:30, 2, 0] = 60.0  # at the limit: not stable
+    state[20:30, 2, 0] = 60.0  # at the limit: no step down
     state[30:34, 3, 9] = np.nan  # a missing sample is left out
-    state[34:38, :, 6] = np.nan  # nothing known: not stable
+    state[34:38, :, 6] = np.nan  # nothing known: no step down
+    state[38:42, 4, 9] = 5.0  # pulsatility alone forbids nothing
     found = run(policy_graph(policy, 6, {}), feed((state, rows[1])))
     weights, allowed, kept = (np.asarray(x) for x in weigh(policy, jnp.asarray(state)))
     known = ~np.isnan(np.asarray(weights)).any(1)

@@ -25,7 +25,7 @@ from stepdown.policies.penalties import (
 from stepdown.policies.rows import step_rows
 from stepdown.policies.sac import unpack
 from stepdown.problem.clinical import normalized_reward, shaped_reward
-from stepdown.signals import LEVEL, LEVELS, LVEDP, MAP
+from stepdown.signals import HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
 from tests.policies.toys import (
     CENTER,
     ENSEMBLE,
@@ -256,17 +256,21 @@ def test_a_constrained_policy_takes_small_steps_in_training_and_use(hours):
     assert np.mean(chance[step == 2]) > 0.4  # two up and two down are possible, up is better
 
 
-def test_never_down_out_of_an_unsafe_hour():
+def test_never_down_out_of_an_hour_of_low_pressure_or_rate():
     safe = np.tile(CENTER, (6, 1))
     safe[:, MAP], safe[:, LEVEL] = 80.0, 6.0
-    unsafe = safe.copy()
-    unsafe[3, MAP] = 59.0
-    np.testing.assert_array_equal(
-        allowed_levels(jnp.asarray(safe)), [level in (4, 5, 6, 7, 8) for level in LEVELS]
-    )
-    np.testing.assert_array_equal(
-        allowed_levels(jnp.asarray(unsafe)), [level in (6, 7, 8) for level in LEVELS]
-    )
+    weak = safe.copy()
+    weak[3, PULSATILITY] = 9.0  # a limit, too, but less support is the remedy
+    for state in (safe, weak):
+        np.testing.assert_array_equal(
+            allowed_levels(jnp.asarray(state)), [level in (4, 5, 6, 7, 8) for level in LEVELS]
+        )
+    for signal, value in ((MAP, 60.0), (HR, 50.0), (MAP, np.nan)):  # unseen is not safe
+        low = safe.copy()
+        low[slice(None) if np.isnan(value) else 3, signal] = value
+        np.testing.assert_array_equal(
+            allowed_levels(jnp.asarray(low)), [level in (6, 7, 8) for level in LEVELS]
+        )
 
 
 def test_dynamics_without_a_batch_form_are_asked_row_by_row(hours):
