@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
+import minari
 import numpy as np
 import polars as pl
 import pytest
@@ -23,18 +26,23 @@ from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
 from stepdown.evaluation.judging import judge_in_patients, judge_in_twin
 from stepdown.experiment.jobs import Desk, run_jobs
+from stepdown.experiment.judging import read_judged
 from stepdown.experiment.patients import read_hours
-from stepdown.experiment.plan import make_plan
+from stepdown.experiment.plan import NO_THRESHOLD, PERCENTILE, VARIANCE, make_plan
 from stepdown.experiment.presets import PRESETS, CohortChoice
-from stepdown.experiment.publish import publish, search_rows
-from stepdown.experiment.readers import read_policies
+from stepdown.experiment.publish import draw_sweep, publish, search_rows, sweep_rows
+from stepdown.experiment.readers import read_guardian, read_policies
 from stepdown.experiment.training import TrainPolicy
+from stepdown.export.datasets import read_d4rl, read_minari
 from stepdown.guardian.guardians import load_guardian
+from stepdown.handover import Episodes
 from stepdown.policies.bc import train_bc
 from stepdown.policies.learning import apply_changes
 from stepdown.policies.methods import METHODS
 from stepdown.policies.saved import POLICIES, load_policies, load_policy
+from stepdown.problem.clinical import normalized_reward, shaped_reward
 from stepdown.problem.hours import make_transitions
+from stepdown.problem.metrics import score_episodes
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
 from stepdown.records.split import read_note, read_parts, require_same_split
 from stepdown.signals import NAMES
@@ -486,6 +494,90 @@ def test_drawn_levels_have_tables_beside_those_of_the_most_probable(finished, tm
     for key in (("hold", "twin", "reward"), ("clinicians", "patients", "reward")):
         assert theirs[key] == ours[key]  # who draws nothing is the same in both
     assert "Recorded hours, our settings, levels drawn (guarded-7)" in page.decode()
+
+
+@pytest.mark.parametrize(("data", "setting"), [("noiseless", "ours"), ("noisy", "paper")])
+def test_synthetic_hours_go_out_as_they_were_learned_from(finished, tmp_path, data, setting):
+    words = ["--data", data, "--setting", setting, "--jump-weight", "0.5"]
+    folders = ["--d4rl", str(tmp_path / "d4rl"), "--minari", str(tmp_path / "minari")]
+    assert main(["export", str(finished), *words, *folders]) == 0
+    desk = Desk(finished.with_name("pocket.jobs"))
+    work = make_plan(PRESETS["pocket"], CohortChoice()).compared[data, setting]["bc"].train.work
+    assert isinstance(work, TrainPolicy)
+    for role, ours in zip(("train", "select"), work.source.hours(desk), strict=True):
+        both = (read_d4rl(tmp_path / f"d4rl/{role}.hdf5"), read_minari(tmp_path / "minari", role))
+        shaped = np.asarray(jax.vmap(partial(shaped_reward, jump_weight=0.5, weaning_weight=0.0))(
+            ours.state, ours.level, ours.next_state
+        ) - jax.vmap(normalized_reward)(ours.next_state))  # fmt: skip
+        assert shaped.min() < 0 == shaped.max()  # some jump, others do not
+        for back in both:
+            for name in ("state", "level", "next_state", "unshaped", "last", "patient", "role"):
+                np.testing.assert_array_equal(getattr(back, name), getattr(ours, name))
+            np.testing.assert_allclose(back.reward, ours.unshaped + shaped, atol=1e-5)
+        data_set = minari.MinariDataset(tmp_path / f"minari/stepdown/{role}-v0/data")
+        assert "expert" in data_set.storage.metadata["algorithm_name"]
+    assert not (tmp_path / "d4rl/test.hdf5").exists()  # nobody imagines test patients
+
+
+def test_synthetic_hours_that_a_run_does_not_have_are_refused(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "alone")  # without its jobs
+    words = ["export", str(tmp_path / "alone"), "--data", "noisy", "--d4rl", str(tmp_path / "x")]
+    assert main(words) == 2
+    assert "expected its jobs beside it" in capsys.readouterr().err
+    words[1] = str(finished / "cohort")
+    assert main(words) == 2
+    assert "expected the folder of a finished stepdown run" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_clinicians_hours_are_those_that_the_twin_has_judged(finished):
+    """Their levels stand in the figure of six hours, played with the luck of every method."""
+    desk = Desk(finished.with_name("pocket.jobs"))
+    plan = make_plan(PRESETS["pocket"], CohortChoice())
+    assert plan.figures is not None
+    arrays, cases = desk.arrays(plan.figures), desk.info(plan.figures)["cases"]
+    theirs = read_judged(desk, plan.rules)["clinicians/twin"]
+    ours = read_judged(desk, plan.recorded["cormpo_kde"].judge)["twin"]
+    start = int(np.argmax(np.asarray(ours.scores["reward"])[0]))
+    for who, judged in (("clinicians", theirs), ("cormpo_kde", ours)):
+        state, level = (jnp.asarray(arrays[f"hours/{who}/{name}"]) for name in ("state", "level"))
+        alive = jnp.ones((len(cases), level.shape[1] - 1), bool)
+        found = score_episodes(Episodes(state, level.astype(jnp.int32), alive))
+        case = cases.index("high reward")
+        for metric in ("reward", "acp", "staircase"):
+            seen = float(judged.scores[metric][0, start])
+            assert float(found[metric][case]) == pytest.approx(seen, abs=1e-4), (who, metric)
+
+
+def test_tau_may_be_searched_or_left_out(finished, tmp_path):
+    """The paper's search for tau and the charge without one are trained, judged, told and drawn."""
+    shutil.copytree(finished.with_name("pocket.jobs"), tmp_path / "jobs")
+    sizes = {"data": ("recorded",), "settings": ("ours",), "sweeps": True}
+    config = replace(PRESETS["pocket"], **sizes)
+    desk, plan = Desk(tmp_path / "jobs"), make_plan(config, CohortChoice())
+    rules = {key: one for key, one in plan.sweep.items() if key[0] == "rule"}
+    assert [value for _, value in rules] == [PERCENTILE, VARIANCE, NO_THRESHOLD]
+    run_jobs([one.judge for one in rules.values()], desk)
+    percentile, variance, free = (one.train for one in rules.values())
+    assert percentile == plan.recorded["cormpo_kde"].train
+    usual = percentile.work
+    assert isinstance(usual, TrainPolicy)
+    guardians = [x for train in (percentile, variance) for x in train.needs if "guardian" in x.name]
+    both = [read_guardian(desk, job) for job in guardians]
+    scores = np.asarray(both[0].scores)
+    cuts = np.percentile(scores, (1, 2, 5, 10, 15, 20))
+    least = min(cuts, key=lambda cut: scores[scores >= cut].var())
+    assert float(both[1].threshold) == pytest.approx(least, rel=1e-5)
+    # nothing but the charge differs, and without a threshold it is a p-value's
+    charge = desk.arrays(free)["uncertainty"]
+    assert (charge >= 0).all()
+    assert (charge <= np.log(len(scores) + 1)).all()
+    assert free.work == replace(usual, ranked=True)
+    few = replace(plan, sweep=rules)
+    rows = sweep_rows(few, desk)
+    told = {x["value"] for x in rows}
+    assert told == {PERCENTILE, VARIANCE, NO_THRESHOLD}
+    assert draw_sweep(config, few, desk)["sensitivity"].startswith(b"\x89PNG")
 
 
 def test_a_searched_row_is_trained_as_its_best_trial_was(finished, tmp_path):

@@ -1,7 +1,8 @@
 """`stepdown export`: what we have, for other people's programs.
 
 The hours of a cohort go out as data sets for learners (Minari, D4RL), the models of a run as ONNX
-graphs. A run holds its cohort, so either can be named for data sets; models need a run.
+graphs. A run holds its cohort, so either can be named for recorded hours; what the expert did in
+the twin, with noise and without, and models need a run.
 """
 
 import sys
@@ -14,7 +15,12 @@ import jax.random as jr
 from tyro.conf import Positional
 
 from stepdown.artifacts import provenance, require_free, write_folder
-from stepdown.problem.hours import HoursConfig, make_transitions
+from stepdown.commands.run import asked_for, plans_of
+from stepdown.experiment.jobs import Desk, in_order, jobs_of
+from stepdown.experiment.patients import read_parts
+from stepdown.experiment.training import TrainPolicy
+from stepdown.handover import DataName, SettingName, Transitions
+from stepdown.problem.hours import HoursConfig, make_transitions, shape_rewards
 from stepdown.records.files import read_cohort
 from stepdown.records.split import split_patients
 
@@ -30,6 +36,8 @@ class ExportConfig:
     ]  # cohort of `stepdown simulate` (or a Parquet file like it), or a finished run
     minari: Path | None = None  # new folder for Minari data sets (its MINARI_DATASETS_PATH)
     d4rl: Path | None = None  # new folder for D4RL-style HDF5 files
+    data: DataName = "recorded"  # of a run also its synthetic hours: noiseless or noisy
+    setting: SettingName = "ours"  # of synthetic hours: whose twin they were made in
     onnx: Path | None = None  # new folder for the models of a run as ONNX files
     models: tuple[ModelName, ...] = ("policy", "twin", "guardian")  # that go to --onnx
     include_patient_data: bool = False  # a guardian by kernels holds recorded hours
@@ -77,18 +85,45 @@ def _export_hours(config: ExportConfig, folders: dict[str, Path]) -> None:
     writers = _writers()
     weights = HoursConfig(jump_weight=config.jump_weight, weaning_weight=config.weaning_weight)
     about = {"jump_weight": config.jump_weight, "weaning_weight": config.weaning_weight}
-    cohort = read_cohort(_cohort_of(config.source))
-    parts = split_patients(cohort, key=jr.key(config.seed))
-    hours = [(part, make_transitions(part, weights)) for part in parts]
+    about |= {"data": config.data}
+    if config.data == "recorded":
+        cohort = read_cohort(_cohort_of(config.source))
+        parts = split_patients(cohort, key=jr.key(config.seed))
+        hours = [(part.patient, make_transitions(part, weights)) for part in parts]
+    else:
+        hours = [(names, shape_rewards(x, weights)) for names, x in _imagined(config)]
+        about |= {"setting": config.setting}
     for kind, folder in folders.items():
         with tempfile.TemporaryDirectory() as made:
-            for part, rows in hours:
-                writers[kind](Path(made), rows, patients=part.patient, about=about)
+            for names, rows in hours:
+                writers[kind](Path(made), rows, patients=names, about=about)
             _publish(folder, Path(made), config, kind)
-    for part, rows in hours:
-        sys.stdout.write(
-            f"{part.role}: {len(rows.level):,} decisions of {len(part.patient):,} patients\n"
+    for names, rows in hours:
+        sys.stdout.write(f"{rows.role}: {len(rows.level):,} decisions of {len(names):,} patients\n")
+
+
+def _imagined(config: ExportConfig) -> list[tuple[tuple[str, ...], Transitions]]:
+    """What the expert did in the twin of a run, from its train and from its select patients."""
+    plan = plans_of(asked_for(config.source))[0]
+    trained = plan.compared.get((config.data, config.setting))
+    if not trained:
+        known = ", ".join(f"{data} ({setting})" for data, setting in plan.compared)
+        raise ValueError(
+            f"{config.source}: expected a run with {config.data} hours in the setting "
+            f"{config.setting}, got one with {known}. Choose another --data or --setting."
         )
+    work, desk = next(iter(trained.values())).train.work, Desk(jobs_of(config.source))
+    assert isinstance(work, TrainPolicy)
+    stored = work.source.stored
+    assert stored is not None
+    if missing := [job.name for job in in_order([stored]) if not desk.is_done(job)]:
+        raise ValueError(
+            f"{config.source}: expected its jobs beside it, in {desk.path}, got none for "
+            f"{missing[0]}. Renew the run, or bring the folder."
+        )
+    parts = read_parts(desk, plan.patients)
+    both = work.source.hours(desk)
+    return [(part.patient, rows) for part, rows in zip(parts[:2], both, strict=True)]
 
 
 def _cohort_of(source: Path) -> Path:

@@ -8,8 +8,6 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +23,8 @@ from stepdown.artifacts import (
     to_json,
     write_folder,
 )
-from stepdown.experiment.jobs import Desk, Job, alone, in_order, jobs_of
+from stepdown.experiment.jobs import Desk, Job, in_order
+from stepdown.experiment.legs import STOPPED, at_work, ended
 from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import Plan, make_evidence, make_plans
 from stepdown.experiment.presets import (
@@ -36,16 +35,12 @@ from stepdown.experiment.presets import (
     sizes_of,
 )
 from stepdown.experiment.processes import run_somewhere
-from stepdown.experiment.progress import Terminal
 from stepdown.experiment.publish import REPORT, RESULTS, publish
 from stepdown.experiment.sources import digest_of
-from stepdown.experiment.stopping import stoppable
 from stepdown.patients.population import Version
-from stepdown.policies.learning import TrainingStoppedError
 from stepdown.records.files import KIND as COHORT
 
 KIND = "run"
-HINT = "stopped; what is finished is kept. Start the same command again to go on."
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,7 @@ class RunConfig:
     from_cohort: Path | None = None  # imported recordings instead of simulated patients
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
     workers: int = 1  # processes of this machine that make jobs side by side
+    minutes: float | None = None  # to end after; the same command goes on from there
     search: bool = True  # search first where the preset does; else train as its methods say
     version: Version = 2  # of the simulated patients; 1: as before they moved like real ones
     judge: JudgeName = "best"  # whose twin judges: the paper's, ours, or both side by side
@@ -74,22 +70,23 @@ class JudgeConfig:
     run: Positional[Path]  # folder of `stepdown run`, with its RUN.jobs beside it
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
     workers: int = 1  # processes of this machine that make jobs side by side
+    minutes: float | None = None  # to end after; the same command goes on from there
 
 
 def run(config: RunConfig) -> int:
     """Run a preset, or go on with it, or show the finished run that the folder already holds.
 
-    The exit code is 143 after SIGTERM and 130 after an interrupt, both while a policy learns.
+    The exit code is 75 where the minutes are over, 143 after SIGTERM, 130 after an interrupt.
     """
     plans = plans_of(config)
     jobs = in_order([job for plan in plans for job in plan.jobs])
     fingerprint = fingerprint_of(config.preset, jobs)
     if _found(config) != fingerprint:
-        with _at_work(config.out) as (desk, ended):
+        with at_work(config.out, "run", config.workers, config.minutes) as (desk, stop):
             try:
                 run_somewhere(jobs, desk, config.ray, config.workers)
-            except TrainingStoppedError:
-                return ended()
+            except STOPPED:
+                return ended(stop)
             put_in_place(config, plans, desk, fingerprint)
     show(config.out)
     return 0
@@ -100,7 +97,7 @@ def judge(config: JudgeConfig) -> int:
 
     What was judged before is not judged again; a stopped call goes on where it was.
     """
-    asked = _asked(config.run)
+    asked = asked_for(config.run)
     if asked.judge == "tdt":
         raise ValueError(
             f"{config.run}: expected a run that our twin has judged, got --judge tdt. Run it with "
@@ -114,24 +111,15 @@ def judge(config: JudgeConfig) -> int:
             f"{config.run}: expected policies learned from recorded hours in our setting, got "
             "none. Choose a preset with data 'recorded' and setting 'ours'."
         )
-    with _at_work(config.run) as (desk, _):
+    with at_work(config.run, "judge", config.workers, config.minutes) as (desk, stop):
         _require_done([job for job in jobs if not desk.is_done(job)], len(jobs), asked)
-        run_somewhere(more, desk, config.ray, config.workers)
+        try:
+            run_somewhere(more, desk, config.ray, config.workers)
+        except STOPPED:
+            return ended(stop)
         put_in_place(asked, plans, desk, fingerprint_of(asked.preset, jobs))
     show(config.run)
     return 0
-
-
-@contextmanager
-def _at_work(out: Path) -> Iterator:
-    """The jobs of a run, and what to do when somebody ends it while a policy learns."""
-    with stoppable(HINT) as stop, alone(jobs_of(out), Terminal(), stop.asked) as desk:
-
-        def ended() -> int:
-            sys.stderr.write(f"\nstepdown: {HINT}\n")
-            return stop.code
-
-        yield desk, ended
 
 
 def show(out: Path) -> None:
@@ -195,7 +183,7 @@ def fingerprint_of(preset: RunPreset, jobs: list[Job]) -> str:
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-def _asked(run: Path) -> RunConfig:
+def asked_for(run: Path) -> RunConfig:
     """What a finished run was asked for."""
     if not (run / MANIFEST).is_file():
         raise FileNotFoundError(

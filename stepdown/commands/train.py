@@ -31,6 +31,7 @@ from stepdown.artifacts import (
 from stepdown.experiment.datasets import FitEnsemble, Source
 from stepdown.experiment.given_dataset import ReadDataset
 from stepdown.experiment.jobs import Desk, Job, alone, files_of, jobs_of, run_jobs
+from stepdown.experiment.legs import STOPPED
 from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import search_job
 from stepdown.experiment.presets import TINY_ENSEMBLE, TINY_TRAINING
@@ -42,7 +43,7 @@ from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.guardians import density_of, load_guardian
 from stepdown.handover import DataName, SettingName, Transitions
 from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, load_ensemble
-from stepdown.policies.learning import Recipe, TrainingStoppedError, check_hours, check_pair
+from stepdown.policies.learning import Recipe, check_hours, check_pair
 from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
@@ -186,7 +187,7 @@ def _run(job: Job, desk: Desk, stop: Stop, hint: str) -> int:
     """Make a job and what it needs; not 0 if somebody has stopped it."""
     try:
         run_jobs([job], desk)
-    except TrainingStoppedError:
+    except STOPPED:
         sys.stderr.write(f"\nstepdown: {hint}\n")
         return stop.code
     return 0

@@ -7,13 +7,14 @@ and report.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
-from stepdown.experiment.jobs import alone, in_order, jobs_of
+from stepdown.experiment.jobs import in_order, say
+from stepdown.experiment.legs import STOPPED, at_work, ended, legs_words, read_legs
 from stepdown.experiment.plan import make_evidence, make_plans
 from stepdown.experiment.presets import PRESETS, sizes_of
 from stepdown.experiment.processes import run_somewhere
-from stepdown.experiment.progress import Terminal
 
 
 def main() -> None:
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ray", help="auto or the address of a Ray cluster: jobs run there")
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
+    parser.add_argument("--minutes", type=float, help="to end after; call again to go on")
     parser.add_argument("--no-search", action="store_true", help="train as the preset says")
     parser.add_argument("--version", type=int, choices=(1, 2), default=2, help="of the patients")
     parser.add_argument("--judge", choices=("tdt", "best", "both"), default="best")
@@ -42,8 +44,12 @@ def main() -> None:
             f"expected a stage of this preset, got {asked.stage!r}. Jobs are "
             f"{', '.join(job.name for job in jobs[:5])} and so on."
         )
-    with alone(jobs_of(asked.out), Terminal()) as desk:
-        run_somewhere(chosen, desk, asked.ray, asked.workers)
+    with at_work(asked.out, asked.stage, asked.workers, asked.minutes) as (desk, stop):
+        try:
+            run_somewhere(chosen, desk, asked.ray, asked.workers)
+        except STOPPED:
+            sys.exit(ended(stop))
+        say(f"this run so far: {legs_words(read_legs(desk.path))}")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ import numpy as np
 from stepdown.artifacts import Content
 from stepdown.evaluation.judging import judge_in_twin
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
-from stepdown.experiment.judging import Bench, Trained, read_judged
+from stepdown.experiment.judging import TEAM, Bench, Trained, read_judged, read_ruled
 from stepdown.experiment.patients import read_hours
 from stepdown.experiment.readers import read_ensemble, read_policies, read_twin
-from stepdown.handover import Episodes, Moments, Policy, Transitions
+from stepdown.handover import Episodes, Judged, Moments, Policy, Transitions
 from stepdown.patients.episodes import Mode
 from stepdown.policies.rules import RULES
 from stepdown.problem.clinical import normalized_reward
@@ -48,6 +48,7 @@ class MakeFigureNumbers:
     trained: Mapping[str, Trained]  # by method
     ensemble: Job
     ours: str  # whose extreme episodes are shown
+    ruled: Job  # the clinicians' levels from the same starts
     horizons: tuple[int, ...] = HORIZONS
     runs: int = RUNS
 
@@ -66,6 +67,8 @@ class MakeFigureNumbers:
             scores = {metric: np.asarray(judged.scores[metric])[0] for metric, _ in CASES.values()}
             starts = np.array([pick(scores[metric]) for metric, pick in CASES.values()])
             arrays |= _same_hours(first, twin, moments, starts)
+            team = read_ruled(desk, self.ruled, bench.first, ())[TEAM]
+            arrays |= _clinicians_hours(team, twin, moments, starts)
         return arrays_and_info(arrays, {"cases": list(CASES), "horizons": list(self.horizons)})
 
 
@@ -157,3 +160,32 @@ def _same_hours(
         arrays |= {f"hours/{name}/state": np.asarray(played.state, np.float32)}
         arrays |= {f"hours/{name}/level": np.asarray(played.level, np.int8)}
     return arrays
+
+
+def _clinicians_hours(
+    team: Judged, twin: Twin, moments: Moments, starts: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The same moments and the same luck under the levels that the clinicians set."""
+    levels, state = np.asarray(team.level)[0, starts], moments.state[starts]
+    played = _play_levels(twin, state, jnp.asarray(levels[:, 1:], jnp.int32), moments.key[starts])
+    whole = np.concatenate([np.asarray(state)[:, None], np.asarray(played)], axis=1)
+    return {
+        f"hours/{TEAM}/state": whole.astype(np.float32),
+        f"hours/{TEAM}/level": levels.astype(np.int8),
+    }
+
+
+@eqx.filter_jit
+def _play_levels(twin: Twin, states, levels, keys):
+    """Given levels with the luck of `roll_out`: of an hour's two keys the second is the twin's."""
+
+    def one(state, levels, key):
+        luck = jax.vmap(jr.split)(jr.split(key, len(levels)))[:, 1]
+
+        def hour(state, now):
+            later = twin(state, now[0], key=now[1])
+            return later, later
+
+        return jax.lax.scan(hour, state, (levels, luck))[1]
+
+    return jax.vmap(one)(states, levels, keys)

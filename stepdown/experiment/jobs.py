@@ -236,10 +236,16 @@ def in_order(jobs: Sequence[Job]) -> list[Job]:
     return list(ordered.values())
 
 
+class RunStoppedError(Exception):
+    """Somebody asked a run to end; what was finished is kept."""
+
+
 def run_jobs(jobs: Sequence[Job], desk: Desk) -> None:
     """Make what is missing, one after the other, and say so."""
     ordered = in_order(jobs)
     for number, job in enumerate(ordered, 1):
+        if desk.stopping():
+            raise RunStoppedError
         say(f"[{number}/{len(ordered)}] {job.name}")
         start = time.perf_counter()
         if run_job(job, desk):

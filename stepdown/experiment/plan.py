@@ -35,11 +35,17 @@ from stepdown.policies.model_based import ModelBasedConfig
 from stepdown.twin.twins import JUDGING_TWIN, twin_config
 
 PERCENTILES = (5.0, 20.0, 35.0, 50.0, 65.0)  # of tau
-SWEPT = {  # parameter, field of the recipe, values
-    "lambda": ("penalty_weight", (0.0, 0.02, 0.08, 0.15, 0.3)),
-    "lambda1": ("jump_weight", (0.0, 0.25, 0.5, 1.0)),
-    "lambda2": ("weaning_weight", (0.0, 0.1, 0.3)),
+WEIGHTS, BONUSES = (0.0, 0.02, 0.08, 0.15, 0.3), (0.0, 0.1, 0.3)
+SWEPT: dict[str, tuple[str, tuple[float, ...], dict[str, float]]] = {
+    # parameter: field of the recipe, values, and what else is changed; the last two, and lambda 1
+    # at our lambda 2 of 0, are where the paper looks (App. F)
+    "lambda": ("penalty_weight", WEIGHTS, {}),
+    "lambda1": ("jump_weight", (0.0, 0.25, 0.5, 1.0), {}),
+    "lambda2": ("weaning_weight", BONUSES, {}),
+    "lambda, anchored": ("penalty_weight", WEIGHTS, {"jump_weight": 0.0, "weaning_weight": 0.8}),
+    "lambda2, anchored": ("weaning_weight", (*BONUSES, 0.8), {"jump_weight": 0.0}),
 }
+PERCENTILE, VARIANCE, NO_THRESHOLD = "percentile", "least variance", "none: p-value"  # rules of tau
 WINDOWED = ("tdt", "best", "persistence")  # twins that are scored with other windows
 # At the bedside a guardian that is sharper about choices and keeps half of what states say.
 BEDSIDE = DensityConfig(DENSITIES["kde"], 0.5, KdeConfig(action_weight=4.0))
@@ -67,7 +73,7 @@ class Plan:
     experts: dict[SettingName, Job]  # their judging
     figures: Job | None  # numbers behind figures
     windows: dict[str, Job]  # other settings of the twin
-    sweep: dict[tuple[str, float], Trained]  # CORMPO with one number changed
+    sweep: dict[tuple[str, float | str], Trained]  # CORMPO with one thing changed
 
     @property
     def jobs(self) -> list[Job]:
@@ -129,6 +135,8 @@ class _Planner:
         judging = {judge: self.twins[name] for judge, name in config.judging.items()}
         self.bench = Bench(self.patients, judging, config.episodes, config.fresh, choice.seed)
         self.recorded = Source("recorded", self.patients, None, config.dataset)
+        rules = JudgeRules(self.bench, config.rules, config.look_ahead)
+        self.rules = self.job("judge/rules", rules)
         self.searches: list[Job] = []
 
     def job(self, name: str, work: Any) -> Job:
@@ -164,7 +172,7 @@ class _Planner:
             ensembles={x: self.ensemble(sources[config.settings[0]][x]) for x in config.data},
             guardians=guardians,
             bedside=self.job("guardian/bedside", FitGuardian(self.recorded, BEDSIDE, RECORDED)),
-            rules=self.job("judge/rules", JudgeRules(self.bench, config.rules, config.look_ahead)),
+            rules=self.rules,
             compared=compared,
             without_noise={
                 setting: self.without_noise(compared, sources[setting]["noiseless"], setting)
@@ -315,7 +323,8 @@ class _Planner:
         if not rows:
             return None
         ensemble = self.ensemble(self.recorded)
-        return self.job("figures", MakeFigureNumbers(self.bench, rows, ensemble, OURS_METHOD))
+        work = MakeFigureNumbers(self.bench, rows, ensemble, OURS_METHOD, self.rules)
+        return self.job("figures", work)
 
     def windows(self) -> Iterator[tuple[str, Job]]:
         """Other settings of the twin, for simulated patients."""
@@ -331,47 +340,55 @@ class _Planner:
             words = f"{one.window:g} min at {minutes * 60:g} s"
             yield words, self.job(f"window/{one.window:g}-{minutes:g}", one)
 
-    def sweep(self, unchanged: Trained | None) -> Iterator[tuple[tuple[str, float], Trained]]:
-        """CORMPO on recorded hours in our setting with one number changed.
+    def sweep(self, unchanged: Trained | None) -> Iterator[tuple[tuple[str, float | str], Trained]]:
+        """CORMPO on recorded hours in our setting with one number, or the rule of tau, changed.
 
-        A value that is the setting's own is `unchanged`, and not trained again.
+        What is the setting's own is `unchanged`, and no training is made twice.
         """
         if not self.config.sweeps:
             return
         recipe = make_recipe(OURS_METHOD, "ours", "recorded", shrink=self.config.shrink)
         assert isinstance(recipe, ModelBasedConfig)
         kernel = self.guardian(self.recorded, "ours", "kde")
-        points = [
-            (parameter, value, replace(recipe, **{name: value}), kernel)
-            for parameter, (name, values) in SWEPT.items()
+        seeds, ensemble = tuple(range(self.config.seeds)), self.ensemble(self.recorded)
+        usual = TrainPolicy(METHODS[OURS_METHOD], recipe, seeds, self.recorded, ensemble, kernel)
+        points: list[tuple[str, float | str, TrainPolicy]] = [
+            (parameter, value, replace(usual, config=replace(recipe, **{name: value, **more})))
+            for parameter, (name, values, more) in SWEPT.items()
             for value in values
         ]
-        points += [("tau", x, recipe, self.moved(kernel, x)) for x in PERCENTILES]
-        for parameter, value, changed, guardian in points:
-            if unchanged is not None and (changed, guardian) == (recipe, kernel):
-                yield (parameter, value), unchanged
-                continue
-            where = f"sweep/{parameter}-{value:g}"
-            work = TrainPolicy(
-                METHODS[OURS_METHOD],
-                changed,
-                tuple(range(self.config.seeds)),
-                self.recorded,
-                self.ensemble(self.recorded),
-                guardian,
-            )
-            train = self.job(f"{where}/train", work)
-            judge = self.job(f"{where}/judge", JudgePolicies(self.bench, train))
-            yield (parameter, value), Trained(train, judge)
+        points += [("tau", x, replace(usual, guardian=self.moved(kernel, x))) for x in PERCENTILES]
+        least = self.job(
+            "sweep/guardian-variance", _limited(kernel, GuardianConfig(rule="variance"))
+        )
+        points += [
+            ("rule", PERCENTILE, usual),
+            ("rule", VARIANCE, replace(usual, guardian=least)),
+            ("rule", NO_THRESHOLD, replace(usual, ranked=True)),
+        ]
+        known = [] if unchanged is None else [(usual, unchanged)]
+        for parameter, value, work in points:
+            made = next((one for other, one in known if other == work), None)
+            if made is None:
+                place = value if isinstance(value, str) else f"{value:g}"
+                where = f"sweep/{parameter}-{place}".replace(": ", "-")
+                where = where.replace(", ", "-").replace(" ", "-")
+                train = self.job(f"{where}/train", work)
+                judge = self.job(f"{where}/judge", JudgePolicies(self.bench, train))
+                made = Trained(train, judge)
+                known.append((work, made))
+            yield (parameter, value), made
 
     def moved(self, kernel: Job, percentile: float) -> Job:
         """The kernel guardian with another threshold."""
-        limits = GuardianConfig(percentile=percentile)
-        work = kernel.work
-        assert isinstance(work, FitGuardian)
-        if limits == work.limits:
-            return kernel
-        return self.job(f"sweep/guardian-{percentile:g}", replace(work, limits=limits))
+        moved = _limited(kernel, GuardianConfig(percentile=percentile))
+        return kernel if moved == kernel.work else self.job(f"sweep/guardian-{percentile:g}", moved)
+
+
+def _limited(guardian: Job, limits: GuardianConfig) -> FitGuardian:
+    """The same density with another threshold."""
+    assert isinstance(guardian.work, FitGuardian)
+    return replace(guardian.work, limits=limits)
 
 
 def search_job(job: Any, where: str, work: TrainPolicy, twin: Job) -> Job:

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from stepdown.experiment.cluster import run_on_ray
-from stepdown.experiment.jobs import Desk, Job, in_order, run_job, run_jobs, say
+from stepdown.experiment.jobs import Desk, Job, RunStoppedError, in_order, run_job, run_jobs, say
+from stepdown.policies.learning import TrainingStoppedError
 
+STOP, LOOK = "stop", 0.5  # file that tells the processes to end; s between two looks at our own
 MEMORY, SHARED = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.9  # of a GPU, in equal parts
 
 
@@ -38,17 +42,36 @@ def run_beside(jobs: Sequence[Job], desk: Desk, workers: int) -> None:
     waiting = {job.name: job for job in ordered if not desk.is_done(job)}
     number = {job.name: f"[{n}/{len(ordered)}]" for n, job in enumerate(ordered, 1)}
     running: dict[Future[float], Job] = {}
+    sign = Sign(desk.path / STOP)
+    sign.path.unlink(missing_ok=True)  # of a run that was killed
+    theirs = Desk(desk.path, desk.teller, sign)
     with _pool(workers) as pool:
-        while waiting or running:
-            for job in _ready(waiting, running)[: workers - len(running)]:
-                running[pool.submit(_make, waiting.pop(job.name), Desk(desk.path, desk.teller))] = (
-                    job
-                )
-                say(f"{number[job.name]} {job.name}")
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+        while running or (waiting and not sign()):
+            if desk.stopping():
+                sign.path.touch()  # trainings save and end, other jobs have until we are ended
+            else:
+                for job in _ready(waiting, running)[: workers - len(running)]:
+                    running[pool.submit(_make, waiting.pop(job.name), theirs)] = job
+                    say(f"{number[job.name]} {job.name}")
+            done, _ = wait(running, LOOK, return_when=FIRST_COMPLETED)
             for task in done:
                 job = running.pop(task)
-                say(f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s")
+                if not isinstance(task.exception(), TrainingStoppedError):
+                    say(f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s")
+    if sign():
+        sign.path.unlink()
+        raise RunStoppedError
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Whether a file is there: a question that other processes can ask, too."""
+
+    path: Path
+
+    def __call__(self) -> bool:
+        """Whether it is."""
+        return self.path.exists()
 
 
 def _ready(waiting: dict[str, Job], running: dict[Future[float], Job]) -> list[Job]:

@@ -14,8 +14,9 @@ from stepdown.evaluation.compare import difference, estimate, resample, values_o
 from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, Trained, read_judged
+from stepdown.experiment.legs import legs_words, read_legs
 from stepdown.experiment.patients import ImportPatients, SimulatePatients, read_patients, read_truth
-from stepdown.experiment.plan import EvidencePlan, Plan, finished_evidence
+from stepdown.experiment.plan import PERCENTILE, EvidencePlan, Plan, finished_evidence
 from stepdown.experiment.presets import ExperimentConfig
 from stepdown.experiment.readers import read_policies
 from stepdown.experiment.training import ChooseTrial
@@ -62,12 +63,12 @@ from stepdown.report.results_page import Results, make_tables, results_page, say
 from stepdown.signals import HIGHEST, HORIZON, LOWEST
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
-from stepdown.twin.twins import JUDGING_TWIN
+from stepdown.twin.twins import JUDGING_TWIN, TWINS
 
 TITLE = "Stepping down: who weans a heart pump best?"
 QUICK = "A quick look: trainings are far too short here to rank the methods."
 REPORT, RESULTS = "report.html", "results.txt"
-DRAWN_TWINS = (JUDGING_TWIN, "tdt", "persistence")  # the first one with its bands
+DRAWN_TWINS = tuple(dict.fromkeys((JUDGING_TWIN, "tdt", *TWINS)))  # the first one with its bands
 ROLLOUTS = {
     "rollouts reward": ("high reward", "low reward"),
     "rollouts ws": ("high weaning score", "low weaning score"),
@@ -111,6 +112,7 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         ],
         banner=f"{BANNER} {QUICK}" if sizes.shrink else BANNER,
         stages=stage_seconds(in_order([*made, *more]), desk),
+        took=legs_words(legs) if (legs := read_legs(desk.path)) else "",
         evidence=evidence,
     )
     said = [*say_across(comparisons), *first_screen(evidence)]
@@ -299,7 +301,7 @@ def _cohort_section(rows, files: Mapping[str, Content]) -> Section:
 
 
 def draw_twins(plan: Plan, desk: Desk) -> dict[str, bytes]:
-    """The judging twin beside the paper's and persistence, on test patients."""
+    """The judging twin beside every other twin of the run, on test patients."""
     shown = {name: plan.twins[name] for name in DRAWN_TWINS if name in plan.twins}
     found = {name: desk.info(job) for name, job in shown.items()}
     examples = {name: read_examples(desk, job) for name, job in shown.items()}
@@ -391,6 +393,7 @@ def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk) -> dict[str, by
     rules = read_judged(desk, plan.rules)
     usual = {
         "tau": RECORDED.percentile,
+        "rule": PERCENTILE,
         "lambda": getattr(recipe, "penalty_weight", None),
         "lambda1": getattr(recipe, "jump_weight", None),
         "lambda2": getattr(recipe, "weaning_weight", None),
@@ -403,6 +406,6 @@ def draw_sweep(config: ExperimentConfig, plan: Plan, desk: Desk) -> dict[str, by
                 apart = difference(values_of(judged, metric), values_of(team[judge], metric))
                 found = estimate(apart, weights)
                 numbers = (found["mean"], found["low"], found["high"])
-                chosen = usual[parameter] == value
+                chosen = usual.get(parameter) == value
                 points.append(SensitivityPoint(parameter, value, judge, metric, *numbers, chosen))
     return {"sensitivity": draw_sensitivity(points)}

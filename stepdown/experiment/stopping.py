@@ -3,7 +3,8 @@
 A signal sets a flag, which the command looks at every second or so. Python looks at signals only
 between two of its own steps, and a compiled program may take longer than one is willing to wait.
 So a thread watches too: if the command has not ended by itself in time, it ends the process. What
-was saved is whole, as folders appear complete or not at all.
+was saved is whole, as folders appear complete or not at all. A command may also be given so many
+minutes: then an alarm is the signal.
 """
 
 import contextlib
@@ -14,7 +15,9 @@ import threading
 from collections.abc import Iterator
 
 PATIENCE = 8.0  # s from the signal to the end
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAST_JOB = 20.0  # s, the same where the time is over: what is nearly made may be finished
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+TIME_OVER = 75  # exit code: all is well, call again
 
 
 class Stop:
@@ -36,12 +39,25 @@ class Stop:
     @property
     def code(self) -> int:
         """The exit code of a command that was asked to end."""
-        return 128 + (self.number or signal.SIGTERM)
+        return _code(self.number or signal.SIGTERM)
+
+
+def _code(number: int) -> int:
+    return TIME_OVER if number == signal.SIGALRM else 128 + number
 
 
 @contextlib.contextmanager
-def stoppable(hint: str, patience: float = PATIENCE) -> Iterator[Stop]:
-    """Signals inside the block set a flag; `hint` is said if time runs out."""
+def stoppable(
+    hint: str,
+    patience: float = PATIENCE,
+    *,
+    minutes: float | None = None,
+    last_job: float = LAST_JOB,
+) -> Iterator[Stop]:
+    """Signals, and the end of the minutes, set a flag inside the block.
+
+    `hint` is said if what is under way does not end in time.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread can take signals
@@ -52,12 +68,16 @@ def stoppable(hint: str, patience: float = PATIENCE) -> Iterator[Stop]:
     previous = signal.set_wakeup_fd(writing)
     ended = threading.Event()
     watcher = threading.Thread(
-        target=_end_in_time, daemon=True, args=(reading, ended, hint, patience)
+        target=_end_in_time, daemon=True, args=(reading, ended, hint, patience, last_job)
     )
     watcher.start()
+    if minutes is not None:
+        signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
         yield stop
     finally:
+        if minutes is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         ended.set()
         signal.set_wakeup_fd(previous)
         for number, handler in before.items():
@@ -67,12 +87,16 @@ def stoppable(hint: str, patience: float = PATIENCE) -> Iterator[Stop]:
         os.close(reading)
 
 
-def _end_in_time(reading: int, ended: threading.Event, hint: str, patience: float) -> None:
+def _end_in_time(
+    reading: int, ended: threading.Event, hint: str, patience: float, last_job: float
+) -> None:
     """End the process some seconds after a signal, unless it has ended by itself."""
     told = os.read(reading, 1)
     while told and told[0] not in SIGNALS:  # somebody else's signal
         told = os.read(reading, 1)
+    if told and told[0] == signal.SIGALRM:
+        patience = last_job
     if told and not ended.wait(patience):  # nothing is read when the block is left
         sys.stderr.write(f"stepdown: {hint}\n")
         sys.stderr.flush()
-        os._exit(128 + told[0])
+        os._exit(_code(told[0]))

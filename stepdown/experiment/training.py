@@ -24,7 +24,8 @@ from stepdown.experiment.datasets import Source
 from stepdown.experiment.jobs import Desk, Job, Teller, arrays_and_info, saved
 from stepdown.experiment.patients import read_hours
 from stepdown.experiment.readers import read_ensemble, read_guardian, read_policies, read_twin
-from stepdown.handover import Policy, Transitions
+from stepdown.guardian.threshold import PValuePenalty
+from stepdown.handover import Penalty, Policy, Transitions
 from stepdown.policies.learning import Changes, Epoch, Info, Method, Task, Watch, apply_changes
 from stepdown.policies.saved import POLICIES, save_policies
 from stepdown.policies.search import TwinReward, make_rule
@@ -46,6 +47,7 @@ class TrainPolicy:
     source: Source
     dynamics: Job | None = None  # ensemble or twin, if the method learns in one
     guardian: Job | None = None
+    ranked: bool = False  # charge the guardian's -log p-value, which has no threshold
     search: Job | None = None  # whose best trial changes the config
     watcher: Job | None = None  # twin that tells the reward of every epoch
     key: int = KEY
@@ -57,7 +59,7 @@ class TrainPolicy:
             hours,
             select,
             dynamics=self.learned_in(desk),
-            guardian=None if self.guardian is None else read_guardian(desk, self.guardian),
+            guardian=self.charged_by(desk),
             penalty=self.method.penalty,
         )
         rule = None
@@ -80,6 +82,13 @@ class TrainPolicy:
         if self.search is None:
             return self.config
         return apply_changes(self.config, desk.info(self.search)["chosen"])
+
+    def charged_by(self, desk: Desk) -> Penalty | None:
+        """What says how strange a choice is, if the method needs a guardian."""
+        if self.guardian is None:
+            return None
+        guardian = read_guardian(desk, self.guardian)
+        return PValuePenalty(guardian) if self.ranked else guardian
 
     def learned_in(self, desk: Desk) -> Any:
         """The ensemble or the twin in which the method imagines hours, if it does."""

@@ -68,7 +68,7 @@ def write_minari(
         {
             "dataset_id": name,
             "minari_version": minari.__version__,
-            "algorithm_name": "recorded clinicians",
+            "algorithm_name": _who(about),
             "description": NOTE,
             "requirements": [f"stepdown=={__version__}"],
             "stepdown": json.dumps(_labels(hours, columns) | dict(about)),
@@ -182,6 +182,12 @@ def _episode(arrays: dict[str, np.ndarray], rows: slice) -> EpisodeBuffer:
         # Minari's infos begin with that of the reset, which belongs to no decision.
         infos={name: np.concatenate([own[name][:1], own[name]]) for name in _EXTRA},
     )
+
+
+def _who(about: Mapping[str, Any]) -> str:
+    """Who set the levels."""
+    recorded = about.get("data", "recorded") == "recorded"
+    return "recorded clinicians" if recorded else "expert that learned in the twin"
 
 
 def _labels(hours: Transitions, columns: tuple[int, ...]) -> dict[str, Any]:

@@ -135,6 +135,16 @@ def _rewards(states, levels, next_states, weights, config: ClinicalConfig):
     return jax.vmap(one)(states, levels, next_states)
 
 
+def shape_rewards(hours: Transitions, config: HoursConfig = HOURLY) -> Transitions:
+    """The stored physiological reward, shaped by the weights; what a noisy state shows decides."""
+    weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
+    rows = (hours.state, hours.level, hours.next_state)
+    shaped, plain = in_groups(
+        _rewards, rows, weights, config.clinical, size=batch_size(len(hours.level))
+    )
+    return replace(hours, reward=hours.unshaped + jnp.asarray(shaped - plain))
+
+
 def _differ(carried: np.ndarray, measured: np.ndarray) -> np.ndarray:
     return np.asarray((np.isnan(measured) & ~np.isnan(carried)).any((1, 2)))
 

@@ -28,6 +28,7 @@ from stepdown.problem.clinical import (
     stable_by_both,
     stable_by_gradient,
     stable_by_limits,
+    staircase_score,
     weaned,
 )
 
@@ -35,6 +36,7 @@ Part = Callable[[Decision, ClinicalConfig], Scalar]
 Sums = dict[str, tuple[Array, Array]]  # by metric: what decisions added, how many counted
 
 Table = Mapping[str, "Metric"]
+MOST_POINTS = 43.0  # of the staircase score
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,10 @@ def _changes(decision: Decision, config: ClinicalConfig) -> Scalar:
 
 def _unsafe(decision: Decision, config: ClinicalConfig) -> Scalar:
     return 1.0 - (stable_by_limits(decision.later, config) & decision.alive)
+
+
+def _staircase(decision: Decision, config: ClinicalConfig) -> Scalar:
+    return jnp.where(decision.alive, staircase_score(decision.later), MOST_POINTS)
 
 
 def _every(decision: Decision, config: ClinicalConfig) -> Scalar:
@@ -175,6 +181,25 @@ _ROWS = (  # in the order of the tables
         ),
         sign=-1.0,
         scale=100.0,
+        digits=1,
+    ),
+    Metric(
+        "staircase",
+        _staircase,
+        _every,
+        table="safety",
+        words="Staircase score, points",
+        short="Staircase, points",
+        brief="stairs",
+        said="staircase score",
+        bins=(-0.5, 43.5, 22),
+        definition=(
+            "Staircase score",
+            "the paper's instability table before it is smoothed into the reward, mean of the "
+            "hours after a decision: 0 to 43 points, more is worse. A measured LVEDP costs 3 at "
+            "least, cardiac power counts nothing, an hour after death costs 43.",
+        ),
+        sign=-1.0,
         digits=1,
     ),
 )

@@ -87,8 +87,8 @@ CURVES = {
 class SensitivityPoint:
     """One training with one number changed, minus the clinicians, before one judge."""
 
-    parameter: str  # tau, lambda, lambda1 or lambda2
-    value: float
+    parameter: str  # of PARAMETERS
+    value: float | str
     judge: str
     metric: str
     mean: float
@@ -429,11 +429,14 @@ def draw_sensitivity(points: Sequence[SensitivityPoint]) -> bytes:
 
 
 def _sensitivity(axis: Axes, points: Sequence[SensitivityPoint], scale: float) -> None:
-    """Values evenly spaced: they are chosen by hand, some are zero."""
-    values = sorted({point.value for point in points})
+    """Values evenly spaced: they are chosen by hand, some are zero; words as they come."""
+    values = list(dict.fromkeys(point.value for point in points))
+    if not any(isinstance(x, str) for x in values):
+        values.sort()
     judges = [judge for judge in JUDGES if any(point.judge == judge for point in points)]
     for number, judge in enumerate(judges):
-        own = sorted((x for x in points if x.judge == judge), key=lambda x: x.value)
+        own = [x for x in points if x.judge == judge]
+        own.sort(key=lambda x: values.index(x.value))
         shift = 0.1 * (number - (len(judges) - 1) / 2)
         place = np.array([values.index(x.value) for x in own]) + shift
         mean, low, high = (scale * np.array([getattr(x, y) for x in own])
@@ -446,7 +449,8 @@ def _sensitivity(axis: Axes, points: Sequence[SensitivityPoint], scale: float) -
                       label=JUDGES[judge].words, **kind)  # fmt: skip
         chosen = [x.chosen for x in own]
         axis.plot(place[chosen], mean[chosen], "o", ms=12, mfc="none", mec=LIMIT, mew=1.6)
-    axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    words = [x.replace(" ", "\n") if isinstance(x, str) else f"{x:g}" for x in values]
+    axis.set_xticks(range(len(values)), words)
     axis.grid(axis="y", **GRID)
 
 

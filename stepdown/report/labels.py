@@ -90,8 +90,12 @@ PENALTIES = (EXPERT, CLINICIANS, *BASELINES, OURS, "cormpo_flow", "disagreement"
 SCORED = (CLINICIANS, "mbpo", "mopo", OURS)  # distributions of scores
 GROUPED = (*BASELINES, OURS, "disagreement_shaped", "hold")  # table of subgroups
 PLOTTED = tuple(x for x in GROUPED if x != "bc")  # figures of subgroups and of transfer
-BEDSIDE = (*BASELINES, OURS, "cormpo_flow")  # six hours from one start
-AGREED = (*BEDSIDE, "mbpo_shaped", "disagreement_shaped")  # would they have done as clinicians did
+BEDSIDE = (CLINICIANS, *BASELINES, OURS, "cormpo_flow")  # six hours from one start
+AGREED = (
+    *BEDSIDE[1:],
+    "mbpo_shaped",
+    "disagreement_shaped",
+)  # would they have done as clinicians did
 TOLD = ("mbpo", "mbpo_shaped", "disagreement_shaped", CLINICIANS)  # sentences about all cohorts
 BESIDE = {"mbpo_twin": ("mbpo_shaped",), "cormpo_twin": ("mbpo_twin",)}  # what one change does
 
@@ -171,11 +175,14 @@ SOURCES = {  # who says what hours bring
     "ensemble": Label("ensemble that policies learn in", Look(GREEN, DOTTED, "^")),
     "records": Label("records", Look(BLACK)),
 }
-PARAMETERS = {  # of CORMPO, changed one at a time
+PARAMETERS = {  # of CORMPO, changed one at a time; anchored: from the numbers of the paper's figure
     "tau": "Threshold: percentile of select hours",
+    "rule": "What sets the threshold",
     "lambda": "Weight of the penalty, λ",
+    "lambda, anchored": "λ, at λ₁ = 0 and λ₂ = 0.8",
     "lambda1": "Charge for jumps, λ₁",
     "lambda2": "Bonus for weaning, λ₂",
+    "lambda2, anchored": "λ₂, at λ₁ = 0",
 }
 
 

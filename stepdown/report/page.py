@@ -113,7 +113,9 @@ CAPTIONS = {
     "sensitivity": Caption(
         "learning",
         "Sensitivity to τ, λ, λ₁ and λ₂",
-        "One number changed at a time, trained and judged anew.",
+        "One thing changed at a time, trained and judged anew: from our numbers and, where a panel "
+        "names others, from those of the paper's figure. τ is a percentile, the paper's search for "
+        "the least variance, or absent: then −log p-value is charged.",
     ),
     "curves": Caption(
         "learning", "How training went", "Epochs are the same number of updates each."

@@ -145,6 +145,7 @@ class Results:
     pictures: Mapping[str, bytes] = field(default_factory=dict)  # PNG by name, see page.CAPTIONS
     sections: Sequence[Section] = ()  # more chapters, before the definitions
     stages: Mapping[str, float] = field(default_factory=dict)  # seconds
+    took: str = ""  # how long the run took, leg by leg, in words
     banner: str = BANNER
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
     searches: Trials = ()  # before the trainings
@@ -317,7 +318,8 @@ def _origin(results: Results) -> Section:
     )
     total = f'<tr><th>all</th><td class="number">{sum(results.stages.values()):,.1f}</td></tr>'
     table = f"<h3>Time of each stage, s</h3><table>{rows}{total}</table>" if rows else ""
-    return Section(known.title, known.body + table, "origin")
+    took = f"<p>Up to this page the run took {html.escape(results.took)}</p>"
+    return Section(known.title, known.body + took * bool(results.took) + table, "origin")
 
 
 # ── the first screen ──────────────────────────────────────────────────────────────────────────────

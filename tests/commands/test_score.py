@@ -46,7 +46,8 @@ def test_a_stay_of_three_hours_by_hand(tmp_path, capsys):
     """P8 in force, then P7 (comfortable), then P3 (MAP down to 50, so 3.5 are charged).
 
     Rewards: 1.7018/2.6621 and (1.7018 − 3.5)/2.6621. Changes 1 and 4. Both decisions follow a
-    stable hour and earn 1 and 0. The second hour after a decision is unsafe.
+    stable hour and earn 1 and 0. The second hour after a decision is unsafe. An LVEDP of 15 costs 4
+    points; in the last hour a minimum of 50 costs 1 and a sixth of the time below 60 costs 7.
     """
     low = {"map": [50.0, 70.0, 70.0, 70.0, 70.0, 70.0]}
     found, printed = scored(stay("p1", [(8, {}), (7, {}), (3, low)]), tmp_path, capsys)
@@ -65,13 +66,14 @@ def test_a_stay_of_three_hours_by_hand(tmp_path, capsys):
             "ws_limits": 0.5,
             "ws_both": 0.5,
             "unsafe_hours": 0.5,
+            "staircase": (4 + 12) / 2,
         },
         abs=1e-4,
     )
     assert found["overall"] == mine
     assert printed.splitlines()[0].split() == ["patient", *METRICS]
     last = " ".join(printed.splitlines()[-1].split())
-    assert last == "all 1 -0.036 4.000 5.000 0.500 0.500 0.500 0.500"
+    assert last == "all 1 -0.036 4.000 5.000 0.500 0.500 0.500 0.500 8.000"
 
 
 def test_stability_is_that_of_the_hour_before(tmp_path, capsys):

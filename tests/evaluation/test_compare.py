@@ -266,7 +266,8 @@ def test_verdicts_name_the_best_baseline_and_say_what_is_not_clear():
     assert f"in the patients: +1.10 reward [+1.10, +1.10] (+{percent} %)" in told[2]
     assert told[2].endswith("above it with 2 of 2 seeds.")
     assert "Against the same MBPO, in the patients: no clear difference, 0.000 ACP" in told[3]
-    assert told[3].endswith("−0.200 share of unsafe hours [−0.200, −0.200].")
+    assert "−0.200 share of unsafe hours [−0.200, −0.200]; " in told[3]
+    assert told[3].endswith("no clear difference, 0.000 staircase score [0.000, 0.000].")
     # twin ranks MBPO, CORMPO/MOPO; patients CORMPO, MBPO, MOPO
     assert "would choose MBPO, the patients CORMPO" in told[4]
     assert told[4].endswith("judged in the patients: −1.10 reward [−1.10, −1.10].")

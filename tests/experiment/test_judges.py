@@ -11,6 +11,7 @@ from stepdown.experiment.judging import JudgePolicies
 from stepdown.experiment.plan import Plan, make_evidence, make_plan
 from stepdown.experiment.presets import CohortChoice, JudgeName, sizes_of
 from stepdown.experiment.training import TrainPolicy
+from stepdown.report.labels import PARAMETERS
 
 SETTINGS = ("ours", "paper")
 
@@ -116,3 +117,26 @@ def test_drawn_levels_are_those_of_the_same_trainings_before_the_same_judges():
             assert drawn == replace(drawn, trained=plan.compared[where][name].train)
             assert replace(drawn, bench=replace(drawn.bench, sampled=False)) == usual != drawn
     assert plan_of("best", "demo").sampled == {}
+
+
+def test_the_sweep_has_the_papers_anchors():
+    """App. F: lambda 1 at lambda 2 = 0, lambda 2 at lambda 1 = 0, lambda at 0 and 0.8."""
+    sweep = plan_of("best").sweep
+    recipes: dict[Any, Any] = {key: one.train.work for key, one in sweep.items()}
+    weights = {
+        key: (x.config.jump_weight, x.config.weaning_weight, x.config.penalty_weight)
+        for key, x in recipes.items()
+    }
+    usual = 0.08
+    for value in (0.0, 0.25, 0.5, 1.0):
+        assert weights["lambda1", value] == (value, 0.0, usual)
+    for value in (0.0, 0.1, 0.3, 0.8):
+        assert weights["lambda2, anchored", value] == (0.0, value, usual)
+    for value in (0.0, 0.02, 0.08, 0.15, 0.3):
+        assert weights["lambda, anchored", value] == (0.0, 0.8, value)
+    assert {key[0] for key in sweep} == set(PARAMETERS)
+    # what is asked twice is trained once
+    works = [x for x in dict.fromkeys(one.train.name for one in sweep.values())]
+    assert len(works) == len({one.train.fingerprint for one in sweep.values()}) == 23
+    assert sweep["lambda2, anchored", 0.8] is sweep["lambda, anchored", 0.08]
+    assert sweep["lambda1", 0.0] is sweep["lambda2, anchored", 0.0]

@@ -19,6 +19,27 @@ with stoppable("saved.", patience=0.3):
 """
 
 
+OVER = """
+import sys, time
+from stepdown.experiment.stopping import stoppable
+with stoppable("saved.", minutes=0.001, last_job=0.3) as stop:
+    while not stop.asked():
+        time.sleep(0.01)
+    print(stop.code, flush=True)
+    if sys.argv[1] == "late":
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize(("way", "code"), [("in time", 0), ("late", 75)])
+def test_a_command_ends_when_its_minutes_are_over(way, code):
+    done = subprocess.run(
+        [sys.executable, "-c", OVER, way], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, "75\n")
+    assert done.stderr == ("stepdown: saved.\n" if way == "late" else "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_noticed_and_the_handlers_come_back(number):
     before = signal.getsignal(number)

@@ -2,12 +2,14 @@
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
 from stepdown.experiment.processes import MEMORY
+from stepdown.policies.learning import TrainingStoppedError
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,22 @@ def made(desk: Desk, name: str, value) -> dict:
 def notes(desk: Desk) -> list[str]:
     """Who was really made, in order."""
     return (desk.path / "made.log").read_text().split()
+
+
+@dataclass(frozen=True)
+class WaitForStop:
+    """A training: works until it is told to stop, saves, and goes on when it is made again."""
+
+    def make(self, desk: Desk):
+        """Begin, or go on."""
+        assert desk.half_done is not None
+        if not desk.half_done.is_dir():
+            (desk.path / "begun").touch()
+            while not desk.stopping():
+                time.sleep(0.01)
+            desk.half_done.mkdir(parents=True)
+            raise TrainingStoppedError
+        return made(desk, "slow", 7.0)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def scores(played) -> dict[str, np.ndarray]:
 
 def test_these_are_the_metrics_of_the_definitions_in_their_order():
     weaning = ("ws_gradient", "ws_limits", "ws_both")
-    assert tuple(METRICS) == ("reward", "acp", "total_change", *weaning, "unsafe_hours")
+    befell = ("unsafe_hours", "staircase")
+    assert tuple(METRICS) == ("reward", "acp", "total_change", *weaning, *befell)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -97,6 +98,16 @@ def test_the_example_counts_minutes():
     low = calm.at[0, :, MAP].set(50.0).at[1, 2:5, MAP].set(64.0)  # half of the hour that followed
     episode = Episodes(low, jnp.array([5, 5]), jnp.array([True]))
     assert score_episode(episode, PAPER, TABLE)[EXAMPLE.name] == pytest.approx(30.0)
+
+
+def test_the_staircase_of_an_episode_is_the_mean_of_its_hours():
+    """By hand: an hour without points, one at 55 mmHg (1 + 1 + 7), one after death (43)."""
+    calm = jnp.full((4, STEPS, len(NAMES) + 1), jnp.nan).at[..., LEVEL].set(5.0)
+    calm = calm.at[..., MAP].set(80.0).at[..., HR].set(70.0).at[..., PULSATILITY].set(30.0)
+    low = calm.at[0, :, MAP].set(30.0).at[2, :, MAP].set(55.0)  # the first hour is no outcome
+    alive = jnp.array([True, True, False])
+    episode = Episodes(low, jnp.array([5, 5, 5, 5]), alive)
+    assert score_episode(episode)["staircase"] == pytest.approx((0 + 9 + 43) / 3)
 
 
 def test_a_score_over_no_decision_is_zero():

@@ -90,11 +90,12 @@ def test_csv_has_exactly_the_columns_that_were_promised():
 def test_the_safety_table_shows_values_and_differences_side_by_side():
     grid = safety_grid(comparison())
     assert grid.head == (
-        "Method", "our twin", "test patients", "paper", "our twin", "test patients", "room, %"
+        "Method", "our twin", "test patients", "paper",
+        "our twin", "test patients", "our twin", "test patients", "room, %"
     )  # fmt: skip
     cells = line(grid, "MBPO")
     assert [x.text for x in cells] == [
-        "MBPO", "4.00", "0.50 ± 0.35", "0.420 ± 0.139", "25.0", "25.0", "12"
+        "MBPO", "4.00", "0.50 ± 0.35", "0.420 ± 0.139", "25.0", "25.0", "0.0", "0.0", "12"
     ]  # fmt: skip
     assert cells[2].note == "−2.50 [−3.50, −1.50]"
     assert cells[4].note == "≈ 0.0 [0.0, 0.0]"
@@ -276,6 +277,7 @@ def test_metrics_are_defined_rounded_and_have_a_better_side():
         "acp": (-1.0, 1.0, 2),
         "ws_gradient": (1.0, 1.0, 2),
         "unsafe_hours": (-1.0, 100.0, 1),
+        "staircase": (-1.0, 1.0, 1),
     }
     assert METRICS["ws_gradient"].axis == "Weaning score (gradient)"
     for metric in METRICS.values():
