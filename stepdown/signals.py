@@ -19,6 +19,7 @@ class Signal:
     label: str
     hard: tuple[float, float]  # outside: not a measurement
     soft: tuple[float, float]  # outside: worth a look
+    holds: float = 0.0  # h for which a value stands until the next one; 0: as the rows say
 
 
 SIGNALS = (
@@ -39,7 +40,7 @@ SIGNALS = (
 # to catch units rather than patients: usual are 0.5 to 2.2 mmol/L, and 0.03 to 0.5 µg/kg/min by the
 # dosage guidance that mimic-code quotes.
 FURTHER = (
-    Signal("lactate", "mmol/L", "mmol/L", "Blood lactate", (0.0, 40.0), (0.3, 20.0)),
+    Signal("lactate", "mmol/L", "mmol/L", "Blood lactate", (0.0, 40.0), (0.3, 20.0), holds=8.0),
     Signal("norepinephrine", "µg/kg/min", "ug/kg/min", "Norepinephrine", (0.0, 10.0), (0.0, 3.0)),
     # all pressors, and all pressors and inotropes, as one number each (records/drugs.py)
     Signal("nee", "µg/kg/min", "ug/kg/min", "Norepinephrine equivalents", (0.0, 20.0), (0.0, 3.0)),

@@ -39,6 +39,7 @@ from stepdown.experiment.publish import REPORT, RESULTS, publish
 from stepdown.experiment.sources import digest_of
 from stepdown.patients.population import Version
 from stepdown.records.files import KIND as COHORT
+from stepdown.records.split import read_profile
 
 KIND = "run"
 
@@ -166,7 +167,8 @@ def _found(config: RunConfig) -> str | None:
 
 def _imported(path: Path) -> ImportPatients:
     if path.is_dir():
-        return ImportPatients(path, check_folder(path, COHORT)["sha256"])
+        digest = check_folder(path, COHORT)["sha256"]
+        return ImportPatients(path, digest, read_profile(path, None))
     if not path.is_file():
         raise FileNotFoundError(
             f"--from-cohort: expected a folder of stepdown import, got {path}, which is missing."

@@ -13,7 +13,7 @@ import jax.random as jr
 from stepdown.artifacts import Content, require_free
 from stepdown.experiment.cohort_folder import write_simulated
 from stepdown.experiment.progress import progress
-from stepdown.patients.charting import chart_cohort
+from stepdown.patients.charting import chart_cohort, record_drugs
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.population import PresetName, Version
 from stepdown.patients.recording import FaultConfig, corrupt
@@ -38,6 +38,7 @@ class SimulateConfig:
     every: Literal["10min", "5min", "30s"] = "10min"  # time between samples
     waveforms: int = 0  # stays that are also recorded at 25 Hz
     faults: bool = False  # add labelled recording faults
+    drugs: bool = False  # record the hidden drugs, too: columns nee and vis
     charted: bool = False  # also as nurses chart, in tables of CLIF and MIMIC-IV
 
 
@@ -51,6 +52,8 @@ def simulate(config: SimulateConfig) -> None:
     cohort, faults = clean, ()
     if config.faults:
         cohort, faults = corrupt(clean, FaultConfig(), key=k_faults)
+    if config.drugs:
+        cohort = record_drugs(cohort, latents)
     extra: dict[str, Content] = {}
     if config.faults:
         extra[files.FAULTS] = files.to_parquet(files.fault_table(faults))

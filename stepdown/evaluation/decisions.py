@@ -258,7 +258,7 @@ def follow_stays(cohort: Cohort) -> Past:
         name: nothing for name in ("unchanged", "hours", "jump", "changes", "calm")
     }
     for name, column in _WATCHED:
-        early = signals[:, :6, column]
+        early = signals[:, : round(60 / cohort.minutes), column]
         typical = mean_known(signals[..., column].ravel(), 0)
         now[name] = np.where(np.isnan(early).all(1), typical, mean_known(early, 1))
     now["lowest"] = nothing + LEVELS[-1]

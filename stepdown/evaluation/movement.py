@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from stepdown.handover import Cohort
-from stepdown.signals import HIGHEST, LOWEST, SAMPLE_MINUTES, STEPS
+from stepdown.signals import HIGHEST, LOWEST, SAMPLE_MINUTES
 
 ROBUST = 1.4826  # of the median distance from the median: the sd, if the values were normal
 
@@ -41,22 +41,22 @@ class Practice:
 
 
 def every_ten_minutes(cohort: Cohort) -> Cohort:
-    """A finer cohort thinned to samples ten minutes apart."""
+    """A finer cohort thinned to samples ten minutes apart; a coarser one as it is."""
     every = round(SAMPLE_MINUTES / cohort.minutes)
-    if every == 1:
+    if every <= 1:
         return cohort
     parts = {name: getattr(cohort, name)[:, ::every] for name in ("signals", "level", "seen")}
     return dataclasses.replace(cohort, **parts, minutes=SAMPLE_MINUTES)
 
 
 def hours_of(cohort: Cohort) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Signals (patients, hours, six, columns), levels, and which hours are full."""
-    patients, steps = cohort.seen.shape
-    count = steps // STEPS
-    shape = (patients, count, STEPS)
-    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, -1)
-    levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
-    full = np.all(np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape), axis=-1)
+    """Signals (patients, hours, samples, columns), levels, and which hours are full."""
+    per_hour, (patients, steps) = round(60 / cohort.minutes), cohort.seen.shape
+    shape = (patients, steps // per_hour, per_hour)
+    whole = shape[1] * per_hour
+    signals = np.asarray(cohort.signals)[:, :whole].reshape(*shape, -1)
+    levels = np.asarray(cohort.level)[:, :whole].reshape(shape)
+    full = np.all(np.asarray(cohort.seen)[:, :whole].reshape(shape), axis=-1)
     return signals, levels, np.asarray(full)
 
 
@@ -69,7 +69,7 @@ def moves_of(cohort: Cohort) -> dict[str, Moves]:
         known = full & ~np.isnan(hours).any(-1)
         both = known[:, 1:] & known[:, :-1]
         if both.any():
-            means = np.where(known, hours.sum(-1) / STEPS, 0.0)
+            means = np.where(known, hours.mean(-1), 0.0)
             change, steps = (means[:, 1:] - means[:, :-1])[both], np.diff(hours[known], axis=-1)
             found[name] = moves_from(hours[known].std(-1), change, np.abs(steps))
     return found

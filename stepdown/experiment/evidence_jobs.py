@@ -238,9 +238,9 @@ def _tell_bounds(seeds: list[Estimates], place: int) -> dict[str, float]:
 
 def second_twin(desk: Desk, bench: Bench, config: RidgeConfig) -> Twin:
     """The second twin, fitted to select patients; it takes seconds, so it is not kept."""
-    scaler = read_twin(desk, bench.twin).scaler
-    select = read_hours(desk, bench.patients).select
-    return fit_second_twin(select, scaler, config, key=jr.key(CHOICE_KEY))[0]
+    first, select = read_twin(desk, bench.twin), read_hours(desk, bench.patients).select
+    pump = first.carry.profile.name
+    return fit_second_twin(select, first.scaler, config, pump, key=jr.key(CHOICE_KEY))[0]
 
 
 @dataclass(frozen=True)

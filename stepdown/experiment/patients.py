@@ -56,6 +56,7 @@ class ImportPatients:
 
     path: Path
     digest: str  # of their manifest or file
+    profile: str = "cp"  # of their pump
     split: int = SPLIT  # seed of the split into train, select and test patients
 
     def make(self, desk: Desk) -> dict[str, Content]:

@@ -125,11 +125,13 @@ class _Planner:
         self.patients = self.job("patients", imported or SimulatePatients(recipe, choice.seed))
         self.cohort = recipe if imported is None else None
         seeds = config.twin_seeds
+        pump = recipe.profile if imported is None else imported.profile
+        fitted = [replace(twin, profile=pump) for twin in config.fitted]
         self.twins = {
             twin.kind.name: self.job(f"twin/{twin.kind.name}", FitTwin(self.patients, twin, seeds))
-            for twin in config.fitted
+            for twin in fitted
         }
-        ridge = FitTwin(self.patients, twin_config("ridge"), 1)
+        ridge = FitTwin(self.patients, twin_config("ridge", profile=pump), 1)
         self.ridge = self.twins.get("ridge") or self.job("twin/ridge", ridge)  # to plan in
         self.ours = self.twins[JUDGING_TWIN]
         judging = {judge: self.twins[name] for judge, name in config.judging.items()}

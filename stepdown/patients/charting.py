@@ -9,18 +9,20 @@ support, no arterial line, no pump at all.
 How often, how late and how many is judgment; the lag-1 slope that it gives is not fitted.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import Latents
+from stepdown.patients.course import Course
 from stepdown.patients.population import host_generator
-from stepdown.signals import NAMES
+from stepdown.signals import NAMES, columns_with
 
 Kind = Literal["plain", "no pump", "right", "balloon", "ecmo", "5.5", "unnamed", "cuff"]
 
@@ -34,6 +36,7 @@ GROUPS: tuple[Mapping[str, float], ...] = (
 CUFF_EVERY, CUFF_SD = 4, 7.0  # rounds between two cuff pressures; mmHg off the line
 FULL_DOSES = {"norepinephrine": 0.5, "dobutamine": 10.0}  # µg/kg/min at the full hidden dose
 DOSE_DIGITS = {"norepinephrine": 0.01, "dobutamine": 0.5}  # µg/kg/min
+DRUGS = ("nee", "vis")  # columns that the hidden drugs can be recorded as
 WEIGHT, WEIGHT_SD, WEIGHTS = 82.0, 15.0, (45.0, 140.0)  # kg
 FIRST_DAY, DAYS = datetime(2110, 1, 1), 30_000  # dates are shifted, as in MIMIC-IV
 
@@ -171,14 +174,41 @@ def _levels(level, rounds, minutes: float, explanted: bool, config, rng) -> Line
     return Line(minute, _stored(minute, config, rng), value)
 
 
+def doses_of(course: Course) -> dict[str, np.ndarray]:
+    """The hidden drugs as infusions, µg/kg/min, in steps that a pump can be set to."""
+    given = {"norepinephrine": course.pressor, "dobutamine": course.inotrope}
+    return {
+        drug: np.round(np.round(FULL_DOSES[drug] * np.asarray(share, float) / digit) * digit, 3)
+        for drug, share in given.items()
+        for digit in [DOSE_DIGITS[drug]]
+    }
+
+
+def drug_scores(course: Course) -> dict[str, np.ndarray]:
+    """The same as norepinephrine equivalents and vasoactive-inotropic score."""
+    doses = doses_of(course)
+    nee = doses["norepinephrine"]
+    return {"nee": nee, "vis": 100.0 * nee + doses["dobutamine"]}
+
+
+def record_drugs(cohort: Cohort, latents: Latents, names: Collection[str] = DRUGS) -> Cohort:
+    """A simulated cohort with its hidden drugs as columns: in each hour the rate at its start."""
+    per_hour = round(60 / cohort.minutes)
+    hour = np.arange(cohort.level.shape[1]) // per_hour
+    found, columns = drug_scores(latents.course), [np.asarray(cohort.signals)]
+    for name in DRUGS:
+        if name in names:
+            value = found[name][:, np.minimum(hour, found[name].shape[1] - 1)]
+            columns.append(np.where(np.asarray(cohort.seen), value, np.nan)[..., None])
+    signals = np.concatenate(columns, axis=-1, dtype=np.float32)
+    return replace(cohort, signals=jnp.asarray(signals), columns=columns_with(names))
+
+
 def _infusions(latents, row: int, length: float, config, rng) -> tuple[Infusion, ...]:
     """The hidden drugs, hour by hour, as stretches of one rate each."""
     hours, out = int(np.ceil(length / 60)), []
-    course = latents.course
-    for drug, share in (("norepinephrine", course.pressor), ("dobutamine", course.inotrope)):
-        digit = DOSE_DIGITS[drug]
-        dose = FULL_DOSES[drug] * np.asarray(share, float)[row, :hours]
-        rate = np.round(np.round(dose / digit) * digit, 3)
+    for drug, doses in doses_of(latents.course).items():
+        rate = doses[row, :hours]
         first = np.flatnonzero(np.diff(rate, prepend=-1.0))
         ends = np.append(60.0 * first[1:], length)
         stored = _stored(60.0 * first, config, rng)

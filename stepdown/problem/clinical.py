@@ -159,7 +159,10 @@ def stable_by_limits(state: Hour, config: ClinicalConfig = PAPER) -> Flag:
 
 
 def stable_by_gradient(state: Hour, config: ClinicalConfig = PAPER) -> Flag:
-    """Whether MAP, HR and pulsatility all drift slowly enough over the hour (App. A)."""
+    """Whether MAP, HR and pulsatility all drift slowly enough over the hour (App. A).
+
+    An hour that is one row has no slope and is never steady; metrics.py then counts nothing.
+    """
     return (
         (jnp.abs(slope(state[:, MAP])) < config.map_slope)
         & (jnp.abs(slope(state[:, HR])) < config.hr_slope)

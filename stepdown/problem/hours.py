@@ -6,6 +6,10 @@ ten minutes of an hour may be empty in a signal: models get the last value carri
 clinical numbers look only at what was measured. A signal that a stay never measured stays an
 empty (NaN) column.
 
+The step between two rows is the cohort's. Charts have one row an hour: such a state is one row,
+every missing row is a gap, MAP, heart rate and pulsatility have to be charted in the hour itself,
+and any other signal holds for some hours after it was charted.
+
 `make_transitions` gives the windows their rewards, shaped and unshaped, from what was really
 measured. `add_noise` makes the noisy data set of the paper out of any transitions.
 """
@@ -27,6 +31,7 @@ from stepdown.problem.scaling import Scaler
 from stepdown.signals import HIGHEST, KNOWN, LOWEST, NAMES, REQUIRED, STEPS
 
 HourLevel = Literal["mean", "mode"]
+CHARTED = 4.0  # h for which a value holds where rows are an hour apart; not of a required signal
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class HoursConfig:
     jump_weight: float = 0.0  # lambda 1 of the shaped reward
     weaning_weight: float = 0.0  # lambda 2
     level: HourLevel = "mean"  # of a recorded hour
-    stride: float = 60.0  # min between two rows; twins are trained on every 30
+    stride: float = 60.0  # min between two rows, or the cohort's step if that is longer
     window: float = 60.0  # min of a state; others are the twin's alternative settings
     clinical: ClinicalConfig = PAPER
 
@@ -224,15 +229,16 @@ def cut_stays(
 
     `window` replaces the hour by another length, min, for the twin's alternative settings.
     """
-    check_cohort(cohort)
-    every = _samples(stride, "stride", cohort)
+    per_hour = check_cohort(cohort)
+    every = _samples(max(stride, cohort.minutes), "stride", cohort)
     width = _samples(window, "window", cohort)
-    if width < STEPS:
+    if width < min(STEPS, per_hour):
         raise ValueError(
             f"window: expected at least {STEPS} samples, got {width}. Sample more often."
         )
-    measured, carried, levels, ends = _fill(cohort, width)
-    fits = _whole_hours(measured, carried, ends, width)
+    measured, carried, levels, ends = _fill(cohort, width, per_hour)
+    allowed = np.where(_holds(cohort, width, per_hour) > width // STEPS, width, width // STEPS)
+    fits = _whole_hours(measured, carried, ends, width, allowed)
     row, start = _rows(fits, ends, width, every)
     if len(row) == 0:
         raise ValueError(
@@ -270,10 +276,11 @@ def _samples(minutes: float, name: str, cohort: Cohort) -> int:
 def check_cohort(cohort: Cohort) -> int:
     """Samples per hour of a cohort in physical units; anything else is refused in words."""
     per_hour = round(60 / cohort.minutes)
-    if per_hour < STEPS or abs(per_hour * cohort.minutes - 60) > 1e-6:
+    known = per_hour == 1 or per_hour >= STEPS
+    if not known or abs(per_hour * cohort.minutes - 60) > 1e-6:
         raise ValueError(
-            f"expected samples every 10 min or a fraction of it, got every {cohort.minutes:g} min. "
-            "Resample the recording."
+            "expected samples every 10 min or a fraction of it, or one row an hour, got every "
+            f"{cohort.minutes:g} min. Resample the recording."
         )
     seen, level = np.asarray(cohort.seen), np.asarray(cohort.level)
     wrong = level[seen & ((level < 0) | (level > HIGHEST))]
@@ -305,27 +312,44 @@ def check_units(signals: np.ndarray, columns: tuple[str, ...] = NAMES) -> None:
             raise ValueError(f"expected {signal.name}, got none. It cannot be done without.")
 
 
-def _fill(cohort: Cohort, width: int):
+def _fill(cohort: Cohort, width: int, per_hour: int):
     """The signals as measured and carried forward, the level, and where windows must end."""
-    longest = width // STEPS  # ten minutes of an hour
+    longest = width // STEPS  # ten minutes of an hour; none of an hour that is one row
     short = max(2 * width - cohort.seen.shape[1], 0)  # so that even a short stay can be asked
     seen = np.pad(np.asarray(cohort.seen), ((0, 0), (0, short)))
     level = np.pad(np.asarray(cohort.level), ((0, 0), (0, short)))
     signals = np.pad(np.asarray(cohort.signals), ((0, 0), (0, short), (0, 0)))
     on = seen & (level >= LOWEST)  # what is seen while the pump is off is no part of a stretch
     measured = np.where(on[..., None], signals, np.nan)
-    carried = _carry(measured, ~np.isnan(measured), longest)
     level = _carry(np.where(seen, level, -1)[..., None], seen[..., None], longest)[..., 0]
     ends = (level < LOWEST) | _long_gaps(seen, longest)
+    holds = _holds(cohort, width, per_hour)
+    carried = _carry(measured, ~np.isnan(measured), holds, ends)
     return measured, carried, level, ends
 
 
-def _carry(values: np.ndarray, known: np.ndarray, longest: int) -> np.ndarray:
-    """Repeat the last known value for at most `longest` samples."""
+def _holds(cohort: Cohort, width: int, per_hour: int) -> Int[np.ndarray, " signals"]:
+    """For how many samples the last value of each column is carried forward."""
+    holds = np.full(len(cohort.columns), width // STEPS)
+    if per_hour == 1:
+        holds[:] = round(CHARTED)
+        holds[list(REQUIRED)] = 0
+    own = [round(KNOWN[name].holds * per_hour) for name in cohort.columns]
+    return np.maximum(holds, own)
+
+
+def _carry(
+    values: np.ndarray,
+    known: np.ndarray,
+    longest: int | np.ndarray,
+    ends: np.ndarray | None = None,
+) -> np.ndarray:
+    """Repeat the last known value for at most `longest` samples, never from before an end."""
     step = np.arange(values.shape[1])[None, :, None]
     latest = np.maximum.accumulate(np.where(known, step, -1), axis=1)
+    begun = -1 if ends is None else np.maximum.accumulate(np.where(ends[..., None], step, -1), 1)
     found = np.take_along_axis(values, np.maximum(latest, 0), axis=1)
-    return np.where((latest >= 0) & (step - latest <= longest), found, values)
+    return np.where((latest > begun) & (step - latest <= longest), found, values)
 
 
 def _long_gaps(seen: np.ndarray, longest: int) -> np.ndarray:
@@ -336,13 +360,16 @@ def _long_gaps(seen: np.ndarray, longest: int) -> np.ndarray:
     return ~seen & (after - before > longest + 1)
 
 
-def _whole_hours(measured, carried, ends, width: int) -> np.ndarray:
-    """Whether an hour may begin at each sample (patients, steps - width + 1)."""
+def _whole_hours(measured, carried, ends, width: int, allowed: np.ndarray) -> np.ndarray:
+    """Whether an hour may begin at each sample (patients, steps - width + 1).
+
+    `allowed` is how many samples of a window may be empty, by column.
+    """
     never = np.isnan(measured).all(1)  # (patients, signals): the stay lacks the signal
     never[:, list(REQUIRED)] = False
     empty = np.isnan(measured) & ~never[:, None]
     unknown = (np.isnan(carried) & ~never[:, None]).any(-1) | ends
-    few = _window_sums(empty, width) <= width // STEPS
+    few = _window_sums(empty, width) <= allowed
     return few.all(-1) & (_window_sums(unknown, width) == 0)
 
 

@@ -97,9 +97,14 @@ def _every(decision: Decision, config: ClinicalConfig) -> Scalar:
 
 
 def _weaning(stable: Callable) -> tuple[Part, Part]:
-    """The gain of decisions in stable hours, and which these are; nobody weans the dead."""
+    """The gain of decisions in stable hours, and which these are; nobody weans the dead.
+
+    Both are NaN where it cannot be told whether hours are stable: a single row has no slope.
+    """
 
     def counted(decision: Decision, config: ClinicalConfig) -> Scalar:
+        if stable is not stable_by_limits and len(decision.state) == 1:
+            return jnp.asarray(jnp.nan)
         return (stable(decision.state, config) & decision.alive_before).astype(float)
 
     def gained(decision: Decision, config: ClinicalConfig) -> Scalar:

@@ -106,7 +106,8 @@ def clif_3(stays: Sequence[ChartedStay]) -> Tables:
                     "meas_site_name": site,
                 }
             )
-    tables = {"clif_mcs": pl.DataFrame(mcs), "clif_vitals": pl.DataFrame(vitals)}
+    both = {"clif_mcs": mcs, "clif_vitals": vitals}
+    tables = {name: pl.DataFrame(x, infer_schema_length=None) for name, x in both.items()}
     return {name: _utc(table) for name, table in (tables | _clif_both(stays)).items()}
 
 

@@ -9,7 +9,7 @@ thinned to that first.
 import hashlib
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +22,7 @@ from stepdown.evaluation.movement import (
     Moves,
     correlations_of,
     every_ten_minutes,
+    hours_of,
     moves_of,
     practice_of,
 )
@@ -37,7 +38,7 @@ from stepdown.problem.clinical import (
 )
 from stepdown.report.grids import DASH, Cell, Grid, minus, number, pipes, to_html, to_text
 from stepdown.report.page import Section, picture, render_markdown
-from stepdown.signals import KNOWN, LEVELS, SAMPLE_MINUTES, STEPS
+from stepdown.signals import KNOWN, LEVELS, SAMPLE_MINUTES
 
 WARNING = (
     "Simulated cohort, calibrated to published moments only; not evidence on patients; "
@@ -168,7 +169,8 @@ BY_LEVEL = {
     "current": (331.0, 381.0, 441.0, 502.0, 576.0, 697.0, 781.0, 862.0),
 }
 # shares of hours, in percent
-STABLE = {"limits, pulsatility 20": 62.5, "limits, pulsatility 10": 79.5, "gradient": 72.5}
+BY_LIMITS = {"limits, pulsatility 20": 62.5, "limits, pulsatility 10": 79.5}
+STABLE = {**BY_LIMITS, "gradient": 72.5}
 UNCHANGED = 90.0  # from one hour to the next
 LEVEL_SHARES = (6.0, 4.0, 11.0, 7.0, 16.0, 17.0, 20.0, 19.0)  # of samples at P2..P9
 STAY_HOURS = 65.5
@@ -212,7 +214,7 @@ class Row:
 
 
 def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
-    """Every published number beside ours."""
+    """Every published number beside ours; of rows an hour apart those that need no more."""
     cohort = every_ten_minutes(cohort)
     hours = _measure_hours(cohort)
     seen = np.asarray(cohort.seen)
@@ -220,13 +222,15 @@ def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
     samples = {name: values[seen] for name, values in columns.items()}
     samples["level"] = np.asarray(cohort.level)[seen].astype(float)
     samples["reward"] = hours["reward"]
+    fine = cohort.minutes <= SAMPLE_MINUTES
     return (
         *_moments(samples),
-        *_dynamics(columns, seen, samples),
-        *_decisions(hours),
+        *(_lags(columns, seen) if fine else ()),
+        *_correlations(samples),
+        *_decisions(hours, STABLE if fine else BY_LIMITS),
         *_by_level(samples),
-        *_movement(cohort),
-        *_shown(samples, seen),
+        *(_movement(cohort) if fine else ()),
+        *_shown(samples, seen.sum(1) * cohort.minutes / 60),
     )
 
 
@@ -236,12 +240,7 @@ def hourly(cohort: Cohort) -> dict[str, np.ndarray]:
 
 
 def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
-    patients, steps = cohort.seen.shape
-    count = steps // STEPS
-    shape = (patients, count, STEPS)
-    full = np.all(np.asarray(cohort.seen)[:, : count * STEPS].reshape(shape), axis=-1)
-    levels = np.asarray(cohort.level)[:, : count * STEPS].reshape(shape)
-    signals = np.asarray(cohort.signals)[:, : count * STEPS].reshape(*shape, -1)
+    signals, levels, full = hours_of(cohort)
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
     reward, strict, limits, gradient = in_groups(_score_hours, (states,), size=HOURS_AT_ONCE)
     level = np.floor(levels.mean(-1) + 0.5)
@@ -284,20 +283,21 @@ def _moments(samples: dict[str, np.ndarray]) -> Iterable[Row]:
     units = {name: KNOWN[name].unit for name in MOMENTS if name in KNOWN}
     units |= {"level": "P", "reward": ""}
     for name, (mean, sd) in MOMENTS.items():
-        ours = float(np.nanmean(samples[name], dtype=float))
+        ours = _known(samples[name], np.mean)
         yield Row("mean", name, units[name], ours, mean, (ours - mean) / sd, "sd", MEAN_BAR)
     for name, (_, sd) in MOMENTS.items():
-        ours = float(np.nanstd(samples[name], dtype=float))
+        ours = _known(samples[name], np.std)
         yield _row(("standard deviation", name, units[name]), ours, sd, "%", SD_BAR)
 
 
-def _dynamics(
-    columns: dict[str, np.ndarray], seen: np.ndarray, samples: dict[str, np.ndarray]
-) -> Iterable[Row]:
+def _lags(columns: dict[str, np.ndarray], seen: np.ndarray) -> Iterable[Row]:
     pairs = seen[:, 1:] & seen[:, :-1]
     for name, published in LAG_ONE.items():
         ours = _correlation(columns[name][:, :-1][pairs], columns[name][:, 1:][pairs])
         yield _row(("lag-1 correlation", name, ""), ours, published, "r", LAG_BAR)
+
+
+def _correlations(samples: dict[str, np.ndarray]) -> Iterable[Row]:
     for (one, other), published in CORRELATIONS.items():
         ours = _correlation(samples[one], samples[other])
         yield _row(("correlation", f"{one} – {other}", ""), ours, published, "r", CORRELATION_BAR)
@@ -311,12 +311,18 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _decisions(hours: dict[str, np.ndarray]) -> Iterable[Row]:
+def _decisions(hours: dict[str, np.ndarray], stable: Mapping[str, float]) -> Iterable[Row]:
     ours, words = _percent(hours["change"] == 0), "level unchanged over the hour"
     yield _row(("decisions", words, "%"), ours, UNCHANGED, "points", UNCHANGED_BAR)
-    for name, published in STABLE.items():
+    for name, published in stable.items():
         ours = _percent(hours[name])
         yield _row(("stable hours", name, "%"), ours, published, "points", STABLE_BAR)
+
+
+def _known(values: np.ndarray, measure: Callable) -> float:
+    """A mean or spread of what is known."""
+    known = values[~np.isnan(values)]
+    return float(measure(known, dtype=float)) if known.size else float("nan")
 
 
 def _percent(flags: np.ndarray) -> float:
@@ -326,8 +332,7 @@ def _percent(flags: np.ndarray) -> float:
 def _by_level(samples: dict[str, np.ndarray]) -> Iterable[Row]:
     for name, means in BY_LEVEL.items():
         for level, published in zip(LEVELS, means, strict=True):
-            values = samples[name][samples["level"] == level]
-            ours = float(np.nanmean(values, dtype=float)) if values.size else float("nan")
+            ours = _known(samples[name][samples["level"] == level], np.mean)
             words = (f"{name} by level", f"P{level}", KNOWN[name].unit)
             yield _row(words, ours, published, "%", BY_LEVEL_BAR)
 
@@ -375,15 +380,12 @@ def times_off(ours: float, published: float) -> float:
     return ours / published if ours >= published else -published / ours
 
 
-def _shown(
-    samples: dict[str, np.ndarray], seen: Bool[np.ndarray, "patients steps"]
-) -> Iterable[Row]:
+def _shown(samples: dict[str, np.ndarray], hours: Float[np.ndarray, " stays"]) -> Iterable[Row]:
     """Numbers without a bar: they follow from practice, not from physiology."""
     for level, published in zip(LEVELS, LEVEL_SHARES, strict=True):
         ours = _percent(samples["level"] == level)
         yield _row(("share of levels", f"P{level}", "%"), ours, published, "points", None)
-    stay = float(seen.sum(1).mean()) * SAMPLE_MINUTES / 60
-    yield _row(("record", "mean length", "h"), stay, STAY_HOURS, "%", None)
+    yield _row(("record", "mean length", "h"), float(hours.mean()), STAY_HOURS, "%", None)
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────

@@ -203,7 +203,12 @@ def moved(scores: Scores, levels: Levels) -> Int[Array, ""]:
 
 
 def restlessness(scores: Scores, walk: Float[Array, " signals"]) -> Float[Array, ""]:
-    """How far the samples of an hour lie from its last one, in usual ways, mean over signals."""
+    """How far the samples of an hour lie from its last one, in usual ways, mean over signals.
+
+    An hour that is one sample is at rest.
+    """
+    if len(scores) == 1:
+        return jnp.zeros(())
     return jnp.mean(jnp.abs(ways(scores, walk)))
 
 
@@ -269,6 +274,8 @@ def usual_step(scores, levels, targets) -> Float[Array, " signals"]:
 
 def usual_walk(scores: Float[Array, "n steps used"]) -> Float[Array, " signals"]:
     """Robust sd per signal of the way from the samples of an hour to its last one."""
+    if scores.shape[1] == 1:  # nothing lies between
+        return jnp.ones(scores.shape[2] - 1)
     way = jnp.abs(scores[:, :-1, :-1] - scores[:, -1:, :-1])
     return jnp.maximum(1.4826 * jnp.median(way, axis=(0, 1)), 1e-4)
 
