@@ -43,7 +43,7 @@ from benchmarks.cohorts import (
     read_lines,
     simulate,
 )
-from benchmarks.tables import make_table, student
+from benchmarks.tables import DOCS, fill, make_table, student
 from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
@@ -60,6 +60,7 @@ from stepdown.evaluation.choosing import (
 )
 from stepdown.evaluation.compare import estimate, resample, spearman, values_of
 from stepdown.evaluation.forecast import score_forecasts, summarize
+from stepdown.evaluation.importance import point_one_way
 from stepdown.evaluation.judging import (
     draw_judged_starts,
     judge_in_patients,
@@ -90,6 +91,13 @@ SETS: dict[str, Callable[[str], bool]] = {
     "all candidates": lambda name: True,
     "learned ones, hold and the clinicians": lambda name: "#" in name or name in ("hold", TEAM),
 }
+CLEAR = 0.1  # reward, of a gain in truth whose sign matters
+WITNESSES = {  # who must see a gain of the same sign
+    "overlap": (),
+    "overlap; WIS and WDR agree": ("wis", "wdr"),
+    "overlap; WIS, WDR and the twin agree": ("wis", "wdr", "twin"),
+    "overlap; WIS, WDR and both twins agree (the word)": ("wis", "wdr", "twin", "second"),
+}
 KINDS: dict[str, Callable[[Evidence], float]] = {
     "reward in the twin": lambda e: e.twin.value,
     "reward in the second twin": lambda e: e.second.value,
@@ -119,6 +127,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.tables:
         lines = read_lines(args.tables)
+        fill(DOCS / "all-results.md", {"informative": f"\n{signs(lines)}\n"})
         print(make_tables(lines))
         print("", make_more_tables(lines), sep="\n")
         if args.measured:
@@ -273,6 +282,7 @@ def make_tables(lines: list[Line]) -> str:
     parts += ["**Gain over the clinicians in truth: all candidates**"]
     parts += [gains(lines, presets, everybody)]
     parts += ["**What each rule chose: all candidates**", choices(lines, presets, everybody)]
+    parts += ['**What the word "informative" is worth**', signs(lines)]
     parts += ["**Rank correlation with the truth over all candidates**"]
     parts += [correlations(lines, presets)]
     parts += ["**Constant levels from the same moments of test patients**"]
@@ -286,8 +296,46 @@ def read_evidence(line: Line, chosen: Callable[[str], bool]) -> list[Evidence]:
     found = []
     for one in line["evidence"]:
         spans = {name: Span(**x) for name, x in one.items() if isinstance(x, dict)}
-        found.append(Evidence(**(one | spans)))
+        word = one["informative"] and (one["name"] == TEAM or _agreed(one))
+        found.append(Evidence(**(one | spans | {"informative": word})))
     return [one for one in found if chosen(one.name)]
+
+
+def _agreed(one: Mapping[str, Any]) -> bool:
+    """Whether WIS, WDR and both twins see gains of one sign; older lines know overlap alone."""
+    fqe, wis, joint, twin, second = (
+        one[f"{name}_gain"]["value"] for name in ("fqe", "wis", "joint", "twin", "second")
+    )
+    return point_one_way([wis, 2 * joint - fqe, twin, second])
+
+
+def signs(lines: list[Line]) -> str:
+    """How often an estimate has the wrong sign, by what is asked of the word "informative"."""
+    found = [(x, one) for x in lines for one in x["evidence"] if one["name"] != TEAM]
+    gain = [x["truth"]["fresh"][one["name"]]["reward"] - x["truth"]["fresh"][TEAM]["reward"]
+            for x, one in found]  # fmt: skip
+    seen = [
+        {name: one[f"{name}_gain"]["value"] for name in ("wis", "fqe", "joint", "twin", "second")}
+        for _, one in found
+    ]
+    seen = [x | {"wdr": 2 * x["joint"] - x["fqe"]} for x in seen]
+    overlap, rows = [one["informative"] for _, one in found], []
+    for name, asked in WITNESSES.items():
+        kept = [
+            i
+            for i, x in enumerate(seen)
+            if overlap[i] and (len(asked) < 2 or point_one_way(x[y] for y in asked))
+        ]
+        clear = [i for i in kept if abs(gain[i]) >= CLEAR]
+        rows.append([name, str(len(kept))])
+        for witness in ("wis", "wdr", "joint", "twin"):
+            for some in (kept, clear):
+                odd = [np.sign(seen[i][witness]) != np.sign(gain[i]) for i in some]
+                rows[-1].append(f"{100 * np.mean(odd):.0f} %")
+    heads = ["asked", "candidates"]
+    for witness in ("WIS", "WDR", "FQE and WDR", "twin"):
+        heads += [f"{witness}: wrong sign", f"of gains of {CLEAR:g} or more"]
+    return make_table(heads, rows)
 
 
 def truth_of(line: Line, chosen: Callable[[str], bool], judge: str = "fresh") -> dict[str, float]:

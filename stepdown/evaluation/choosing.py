@@ -34,6 +34,7 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.guardians import charge_all
+from stepdown.evaluation.importance import point_one_way
 from stepdown.evaluation.judging import draw_moments, judge_in_twin, judge_plans
 from stepdown.evaluation.off_policy import (
     Estimate,
@@ -87,7 +88,7 @@ class Evidence:
     patients: float  # effective sample size of the weighting, in patients
     seen: float  # share of the policy's hours that records hold
     unsupported: float  # share of its choices that teams practically never make
-    informative: bool  # whether the overlap is enough to weigh records
+    informative: bool  # overlap is enough, and WIS, WDR and both twins see gains of one sign
 
     @property
     def is_team(self) -> bool:
@@ -180,14 +181,17 @@ def gather_evidence(
     found = estimate_off_policy(policy, witnesses.records, how=how, key=key)
     overlap = found.overlap
     estimates = {"fqe": found.fqe, "wis": found.wis, "joint": found.joint}
+    imagined, recorded = _in_twins(judged, witnesses), witnesses.recorded.value
+    gains = [imagined[f"{x}_gain"].value for x in ("twin", "second")]
+    gains += [x.value - recorded for x in (found.wis, found.wdr)]
     return Evidence(
         name=name,
-        **_in_twins(judged, witnesses),
+        **imagined,
         **_from_records(estimates, witnesses.recorded),
         patients=overlap.patients(),
         seen=overlap.share_seen(),
         unsupported=overlap.unsupported,
-        informative=found.word == "informative",
+        informative=found.word == "informative" and point_one_way(gains),
     )
 
 
@@ -350,6 +354,9 @@ CHOICE_RULES: dict[str, Rule] = {
     "pooled gain, mean u at most 0": lambda c: choose_best(c, pooled_gain, usual),
     "surely better in both twins": lambda c: choose_best(
         c, lambda e: min(e.twin_gain.low, e.second_gain.low)
+    ),
+    "mean of both twins where informative": lambda c: choose_best(
+        c, both_twins, lambda e: e.informative
     ),
     "surely better by the records": lambda c: choose_best(
         c, lambda e: e.joint_gain.low, lambda e: e.informative

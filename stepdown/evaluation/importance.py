@@ -12,6 +12,7 @@ what was not recorded. MAGIC blends the sums that stop correcting after 0, 1, ..
 """
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -240,6 +241,15 @@ def verdict(overlap: Overlap, limits: Limits = LIMITS) -> Word:
     enough = overlap.patients() >= limits.patients and overlap.share_seen() >= limits.seen
     usual = overlap.unsupported <= limits.unsupported
     return "informative" if enough and usual else "uninformative"
+
+
+def point_one_way(gains: Iterable[float]) -> bool:
+    """Whether several witnesses see the same sign; what is 0 or no number vouches for nothing.
+
+    Enough overlap is not enough: WIS and WDR err together where teams knew more than the records
+    hold, and a twin, which weighs nothing, errs otherwise.
+    """
+    return {float(np.sign(x)) for x in gains} in ({1.0}, {-1.0})
 
 
 # ── how wrong WIS could be if teams knew more than the records hold ──────────────────────────────

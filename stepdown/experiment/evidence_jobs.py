@@ -41,6 +41,7 @@ from stepdown.evaluation.compare import (
     with_differences,
 )
 from stepdown.evaluation.decisions import Decisions, make_decisions
+from stepdown.evaluation.importance import point_one_way
 from stepdown.evaluation.judging import (
     draw_judged_starts,
     judge_in_patients,
@@ -81,6 +82,7 @@ SHIFT_SEED = 80_000  # added to the seed of a cohort, for patients under every s
 ESTIMATORS = ("wis", "fqe", "wdr", "joint", "magic", "model")
 LENT = "kde"  # whose u is measured along policies that were charged by no density
 REFERENCE = "hold"  # estimates from records are also shown as differences to it
+WITNESSES = ("wis", "wdr", "model")  # of such a difference
 CANDIDATES = ("hold",)  # rules that are candidates beside every method and the clinicians
 TRUTHS = ("fresh", "patients")  # who tells what a choice was worth, the surest first
 
@@ -188,23 +190,25 @@ def tell_policies(found: Mapping[str, list[Estimates]]) -> list[dict[str, Any]]:
     told = []
     for method, seeds in found.items():
         values = {name: _over_seeds(seeds, name) for name in ESTIMATORS}
+        apart = {name: _minus(one, usual[name]) for name, one in values.items() if name in usual}
+        compared = bool(apart) and method != REFERENCE
         overlap = [one.overlap for one in seeds]
         told.append(
             {
                 "method": method,
                 "seeds": len(seeds),
-                "informative": sum(one.word == "informative" for one in seeds),
+                "informative": sum(one.word == "informative" for one in seeds),  # by overlap
+                "agreed": not compared or point_one_way(apart[x].value for x in WITNESSES),
                 "effective": float(np.mean([one.patients() for one in overlap])),
                 "seen": float(np.mean([one.share_seen() for one in overlap])),
                 "unsupported": float(np.mean([one.unsupported for one in overlap])),
                 "largest": float(np.mean([one.largest.max() for one in overlap])),
                 "tail": float(np.mean([one.tail.max() for one in overlap])),
                 "estimates": {name: _tell(one) for name, one in values.items()},
-                "apart": {name: _tell(_minus(one, usual[name]))
-                          for name, one in values.items() if name in usual},
+                "apart": {name: _tell(one) for name, one in apart.items()},
                 "bounds": [_tell_bounds(seeds, place) for place in range(len(seeds[0].bounds))],
             }
-        )  # fmt: skip
+        )
     return told
 
 

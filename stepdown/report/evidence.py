@@ -233,8 +233,9 @@ def bound_rows(findings: Findings) -> list[Row]:
 
 
 def word_of(one: Info) -> str:
-    """Informative only if every seed is."""
-    return "informative" if one["informative"] == one["seeds"] else "uninformative"
+    """Informative only if every seed is, and WIS, WDR and the twin see one sign beside holding."""
+    enough = one["informative"] == one["seeds"]
+    return "informative" if enough and one["agreed"] else "uninformative"
 
 
 def choice_rows(findings: Findings) -> list[Row]:
@@ -477,6 +478,7 @@ def records_grid(findings: Findings) -> Grid:
         cells += [Cell(number(100 * one[x], 0)) for x in ("unsupported", "largest")]
         word = word_of(one)
         part = f"{one['informative']} of {one['seeds']} seeds" if one["seeds"] > 1 else ""
+        part = part if one["agreed"] else "estimates disagree"
         word_cell = Cell(word, "" if word == "informative" else part, word == "uninformative")
         lines.append((Cell(name_of(one["method"])), *cells, word_cell))
     above = (
@@ -507,7 +509,8 @@ def _records_note(records: Info, truth: str | None) -> str:
         "Patients: effective sample size, of patients. Seen: share of the policy's hours that "
         "records hold. Never done: share of its choices that teams practically never make. "
         "Largest: weight that one patient carries in an hour, at most. Uninformative: too few "
-        "followed the policy for any of these numbers to mean much. Behavior policy by "
+        "followed the policy for any of these numbers to mean much, or WIS, WDR and the twin do "
+        "not point the same way from holding the level. Behavior policy by "
         "cross-fitting over patients; expected calibration error "
         f"{number(records['calibration']['ece'], 3)}. MAGIC has the twin as its model."
         + ("" if truth is None else f" Truth: {JUDGES[truth].full}.")

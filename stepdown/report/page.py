@@ -80,7 +80,8 @@ CAPTIONS = {
     "records alone": Caption(
         "evidence",
         "Estimates from records alone, beside the truth",
-        "Gray: so few patients followed the policy that the estimate is called uninformative.",
+        "Gray: so few patients followed the policy, or estimates disagree so much, that they are "
+        "called uninformative.",
     ),
     "regret": Caption(
         "evidence",

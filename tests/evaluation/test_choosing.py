@@ -215,6 +215,7 @@ def test_each_rule_picks_what_its_evidence_prefers():
         "surely better by the records": TEAM,  # timid's gain may be below 0
         "least gain by both twins and FQE": "timid",
         "mean of both twins": "timid",  # -0.35; bold's is -0.5
+        "mean of both twins where informative": "timid",
         "mean of both twins, mean u at most 0": "timid",
         "pooled gain": "timid",
         "pooled gain, mean u at most 0": "timid",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from stepdown.evaluation.behavior import Behavior, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.importance import Limits, Overlap, verdict
+from stepdown.evaluation.importance import Limits, Overlap, point_one_way, verdict
 from stepdown.evaluation.off_policy import (
     Estimate,
     OffPolicyConfig,
@@ -291,6 +291,10 @@ def test_the_word_follows_the_limits():
     assert verdict(overlap(9.9, 0.6), limits) == "uninformative"
     assert verdict(overlap(50.0, 0.45), limits) == "uninformative"
     assert verdict(overlap(50.0, 0.9, 0.3), limits) == "uninformative"
+    assert point_one_way([0.3, 0.1])
+    assert point_one_way([-0.3, -0.1, -0.2])
+    for gains in ([0.3, -0.1], [0.3, 0.0], [0.0, 0.0], [0.3, np.nan], [np.nan], []):
+        assert not point_one_way(gains)
     # one bad hour is not made up for by good ones
     uneven = dataclasses.replace(overlap(1.0, 1.0), effective=np.array([300.0] * 5 + [1.0]))
     assert uneven.patients() == pytest.approx(6 / (5 / 300 + 1))

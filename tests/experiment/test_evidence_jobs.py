@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -99,6 +100,20 @@ def test_seeds_are_averaged_draw_by_draw():
     assert (apart["low"], apart["high"]) == pytest.approx((1.5 - 0.95, 1.5 + 0.95))
     assert hold["apart"]["fqe"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
     assert mbpo["bounds"] == [{"gamma": 1.5, "lower": 0.5, "upper": 1.0}]
+    assert hold["agreed"]  # nothing to compare it with
+    assert mbpo["agreed"]
+
+
+def test_a_twin_that_sees_a_loss_where_weights_see_a_gain_does_not_agree():
+    gain, loss = (policy(x, 1.0, "informative") for x in (1.0, -1.0))
+    apart = eqx.tree_at(lambda x: x.model, gain, loss.model)
+    told = {x["method"]: x for x in tell_policies({
+        "hold": [policy(0.0, 1.0, "informative")], "mbpo": [apart], "mopo": [loss]
+    })}  # fmt: skip
+    assert (told["mbpo"]["agreed"], told["mopo"]["agreed"]) == (False, True)
+    assert told["mbpo"]["informative"] == 1  # by overlap alone
+    (alone,) = tell_policies({"mbpo": [apart]})  # without holding nothing is compared
+    assert alone["agreed"]
 
 
 def test_regret_is_that_of_every_seeds_own_field():

@@ -20,7 +20,8 @@ def estimates(value: float) -> dict[str, dict[str, float | None]]:
 
 def policy(method: str, value: float, informative: int, seeds: int = 2) -> dict[str, Any]:
     return {
-        "method": method, "seeds": seeds, "informative": informative, "effective": 12.5,
+        "method": method, "seeds": seeds, "informative": informative, "agreed": True,
+        "effective": 12.5,
         "seen": 0.8, "unsupported": 0.05, "largest": 0.2, "tail": 0.3,
         "estimates": estimates(value), "apart": {"fqe": {"mean": 0.1, "low": 0.0, "high": 0.2}},
         "bounds": [{"gamma": 1.5, "lower": value - 0.25, "upper": value + 0.25}],

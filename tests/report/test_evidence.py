@@ -28,6 +28,7 @@ from stepdown.report.evidence import (
     read_measured,
     records_grid,
     say_measured,
+    word_of,
 )
 from stepdown.report.evidence_figures import draw_evidence
 from stepdown.report.grids import DASH
@@ -42,7 +43,7 @@ from stepdown.report.results_page import (
 )
 from stepdown.training import FitConfig
 from tests.report.comparisons import comparison
-from tests.report.findings import CERTIFICATE, findings, without_truth
+from tests.report.findings import CERTIFICATE, findings, policy, without_truth
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,6 +128,12 @@ def test_the_word_uninformative_stands_beside_what_nobody_followed():
     within = {row["method"]: row["within"] for row in bound_rows(findings())}
     assert within == {"bc": False, "mbpo": False, "hold": False}
     assert "71 test patients and 4,321 decisions; 3 of them never have" in grid.note
+
+
+def test_estimates_that_disagree_are_called_uninformative_whoever_followed():
+    one = policy("bc", 0.2, 2)
+    assert word_of(one) == "informative"
+    assert word_of(one | {"agreed": False}) == "uninformative"
 
 
 def test_rules_are_ordered_by_regret_and_bounds_below_the_least_value_say_nothing():
