@@ -44,6 +44,7 @@ class Cohort(eqx.Module):
     minutes: float = eqx.field(static=True, default=10.0)  # between two samples
     role: Role = eqx.field(static=True, default="all")
     columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
+    died: Bool[Array, " patients"] | None = None  # at the end of the stay; None: nobody told
 
 
 class Transitions(eqx.Module):
@@ -56,6 +57,7 @@ class Transitions(eqx.Module):
     unshaped: Float[Array, "*n"]  # physiological, to report
     next_state: Float[Array, "*n steps columns"]
     last: Bool[Array, "*n"]  # the record ends, or breaks off, with this hour
+    died: Bool[Array, "*n"]  # ... for the patient died in this hour or in the next: no hour follows
     filled: Bool[Array, "*n"]  # a sample of either state was carried forward
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)

@@ -64,6 +64,7 @@ def random_hours(rows: int, role, seed: int) -> Transitions:
         unshaped=reward,
         next_state=states(levels[1]),
         last=flags,
+        died=flags,
         filled=flags,
         patient=jnp.asarray(np.arange(rows) * 250 // rows, jnp.int32),
         role=role,

@@ -91,6 +91,8 @@ def merge(config: MergeConfig) -> None:
         CONFIG: to_json(config_to_dict(record)),
         CARD: _card(merged, record, lost).encode(),
     }
+    if merged.died is not None:
+        content[files.DEATHS] = files.to_parquet(files.death_table(merged))
     origin = {name: manifest["about"] for name, manifest in manifests.items()}
     about = provenance(config=record) | {"imported": imported, "merged": origin}
     write_folder(config.out, content, kind=files.KIND, about=about)

@@ -29,6 +29,7 @@ def write_simulated(
     extra, outcome = extra or {}, np.asarray(latents.outcome)
     content: dict[str, Content] = {
         files.COHORT: files.to_parquet(files.cohort_table(cohort)),
+        files.DEATHS: files.to_parquet(files.death_table(cohort)),
         files.LATENTS: files.latents_to_bytes(latents),
         CONFIG: to_json(config_to_dict(recipe)),
         OVERVIEW: draw_overview(cohort, outcome),

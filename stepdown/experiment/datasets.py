@@ -17,7 +17,7 @@ from stepdown.problem.scaling import fit_scaler
 from stepdown.training import member
 
 KEY = 0  # of every fit; each splits it for its own ends
-STORED = ("state", "level", "reward", "unshaped", "last", "patient", "next_state")
+STORED = ("state", "level", "reward", "unshaped", "last", "died", "patient", "next_state")
 
 
 @dataclass(frozen=True)

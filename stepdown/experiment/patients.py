@@ -68,6 +68,8 @@ class ImportPatients:
 
 def _to_files(cohort: Cohort, truth: dict[str, np.ndarray], split: int) -> dict[str, Content]:
     arrays = {name: np.asarray(getattr(cohort, name)) for name in ("signals", "level", "seen")}
+    if cohort.died is not None:
+        arrays["died"] = np.asarray(cohort.died)
     info = {"patient": list(cohort.patient), "minutes": cohort.minutes, "split": split}
     info["columns"] = list(cohort.columns)
     return arrays_and_info(arrays | truth, info)
@@ -78,7 +80,8 @@ def read_patients(desk: Desk, job: Job) -> Cohort:
     info, arrays = desk.info(job), desk.arrays(job)
     signals, level, seen = (jnp.asarray(arrays[name]) for name in ("signals", "level", "seen"))
     patients, columns = tuple(info["patient"]), tuple(info["columns"])
-    return Cohort(signals, level, seen, patients, info["minutes"], columns=columns)
+    died = jnp.asarray(arrays["died"]) if "died" in arrays else None
+    return Cohort(signals, level, seen, patients, info["minutes"], columns=columns, died=died)
 
 
 def read_parts(desk: Desk, job: Job) -> tuple[Cohort, Cohort, Cohort]:

@@ -9,7 +9,7 @@ from stepdown.patients.population import PresetName, Version
 from stepdown.policies.datasets import DatasetConfig
 from stepdown.policies.ensemble import EnsembleConfig
 from stepdown.policies.learning import Shrink
-from stepdown.policies.methods import COMPARED, METHODS
+from stepdown.policies.methods import COMPARED, DEFAULT_METHOD, METHODS
 from stepdown.policies.rules import RULES
 from stepdown.training import FitConfig
 from stepdown.twin.baselines import PersistenceConfig
@@ -57,7 +57,7 @@ class ExperimentConfig:
     data: tuple[DataName, ...] = ("recorded", "noiseless", "noisy")
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     settings: tuple[SettingName, ...] = ("ours", "paper")
-    methods: tuple[str, ...] = COMPARED
+    methods: tuple[str, ...] = (*COMPARED, DEFAULT_METHOD)
     rules: tuple[str, ...] = tuple(RULES)
     look_ahead: bool = True  # judge the ceiling, too
     seeds: int = 5

@@ -24,7 +24,7 @@ from stepdown.experiment.twins import read_examples
 from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Cohort, Episodes, Judged
-from stepdown.policies.methods import OURS_METHOD, make_recipe
+from stepdown.policies.methods import DEFAULT_METHOD, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.metrics import METRICS as EVERY_METRIC
 from stepdown.records.split import Parts, make_parts, save_fitted
@@ -265,17 +265,19 @@ def _cohort_files(plan: Plan, desk: Desk) -> dict[str, Content]:
 
 
 def _models(plan: Plan, desk: Desk, parts: Parts) -> dict[str, Content]:
-    """The judging twin, the bedside guardian and our policy, with a note about their patients."""
+    """The judging twin, the bedside guardian and a policy, with a note about their patients.
+
+    The policy is the default's, or CORMPO's in a run without it.
+    """
     twin = desk.folder(plan.twins[JUDGING_TWIN]) / TWIN
     guardian = desk.folder(plan.bedside) / GUARDIAN
     files = _noted(TWIN, lambda path: shutil.copytree(twin, path), parts, JUDGING_TWIN)
     files |= _noted(GUARDIAN, lambda path: shutil.copytree(guardian, path), parts, "kde")
-    if OURS_METHOD not in plan.recorded:
+    kept = next((x for x in (DEFAULT_METHOD, OURS_METHOD) if x in plan.recorded), None)
+    if kept is None:
         return files
-    policy = member(read_policies(desk, plan.recorded[OURS_METHOD].train), 0)
-    return files | _noted(
-        POLICY, lambda path: save_policy(path, policy, OURS_METHOD, seed=0), parts, OURS_METHOD
-    )
+    policy = member(read_policies(desk, plan.recorded[kept].train), 0)
+    return files | _noted(POLICY, lambda path: save_policy(path, policy, kept, seed=0), parts, kept)
 
 
 def _noted(kind: str, save, parts: Parts, model: str) -> dict[str, Content]:

@@ -1,10 +1,12 @@
 """Transitions for everybody's learners: Minari data sets and D4RL-style HDF5, and back.
 
 An episode is an unbroken stretch of a stay, so a stay without gaps is one episode; lengths differ.
-It ends in truncation, as the patient goes on living. Observations and actions are those of the
-environments: the hour in physical units, index i for level P(i+2). Only signals that every row
-knows are exported; `columns` in the metadata names them. Train, select and test patients go to
-separate data sets, and each says whose it is.
+It ends in truncation, as the patient goes on living, or is terminal: then the patient died, and the
+reward of the row holds the minimum for each hour of the horizon besides, since most learners expect
+nothing behind a terminal row, which would be better than many hours lived. Observations and actions
+are those of the environments: the hour in physical units, index i for level P(i+2). Only signals
+that every row knows are exported; `columns` in the metadata names them. Train, select and test
+patients go to separate data sets, and each says whose it is.
 """
 
 import json
@@ -24,15 +26,17 @@ from minari.dataset.minari_storage import MinariStorage
 from stepdown import __version__
 from stepdown.artifacts import ArtifactError
 from stepdown.handover import Role, Transitions
+from stepdown.problem.clinical import PAPER
 from stepdown.problem.environment import observation_box
 from stepdown.problem.hours import require_order
-from stepdown.signals import LEVELS, LOWEST, NAMES, columns_with
+from stepdown.signals import HORIZON, LEVELS, LOWEST, NAMES, columns_with
 
 NOTE = (
     "Hours on a micro-axial heart pump, one decision an hour. Observations are in physical units, "
     "action i sets level P(i+2), the reward is the physiological one, shaped if the weights say "
     "so. Research data, not for treating patients."
 )
+AFTER_DEATH = np.float32(-HORIZON * PAPER.reward_clip)  # reward of the hours that would follow
 _FLAT = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
 _EXTRA = ("unshaped", "levels", "filled", "patient")  # of a transition, kept beside Minari's own
 
@@ -160,13 +164,14 @@ def _arrays(hours: Transitions, columns: tuple[int, ...]) -> dict[str, np.ndarra
     def flat(states) -> np.ndarray:
         return np.asarray(states)[..., list(columns)].reshape(len(states), -1)
 
+    died = np.asarray(hours.died)
     return {
         "observations": flat(hours.state),
         "next_observations": flat(hours.next_state),
         "actions": np.asarray(hours.level, np.int64) - LOWEST,
-        "rewards": np.asarray(hours.reward),
-        "terminals": np.zeros(len(hours.level), bool),
-        "timeouts": np.asarray(hours.last),
+        "rewards": np.where(died, hours.reward + AFTER_DEATH, hours.reward),
+        "terminals": died,
+        "timeouts": np.asarray(hours.last) & ~died,
         **{name: np.asarray(getattr(hours, name)) for name in _EXTRA},
     }
 
@@ -228,14 +233,17 @@ def _transitions(arrays: dict[str, np.ndarray], labels: dict[str, Any]) -> Trans
         full[..., columns] = flat.reshape(len(flat), labels["steps"], len(columns))
         return full
 
+    died = np.asarray(arrays["terminals"], bool)
+    reward = np.asarray(arrays["rewards"], np.float32)
     return Transitions(
         state=jnp.asarray(states(arrays["observations"])),
         level=jnp.asarray(arrays["actions"] + LOWEST, jnp.int32),
         levels=jnp.asarray(arrays["levels"], jnp.int32),
-        reward=jnp.asarray(arrays["rewards"], jnp.float32),
+        reward=jnp.asarray(np.where(died, reward - AFTER_DEATH, reward)),
         unshaped=jnp.asarray(arrays["unshaped"], jnp.float32),
         next_state=jnp.asarray(states(arrays["next_observations"])),
-        last=jnp.asarray(arrays["timeouts"], bool),
+        last=jnp.asarray(np.asarray(arrays["timeouts"], bool) | died),
+        died=jnp.asarray(died),
         filled=jnp.asarray(arrays["filled"], bool),
         patient=jnp.asarray(arrays["patient"], jnp.int32),
         role=labels["role"],

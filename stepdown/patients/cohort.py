@@ -59,6 +59,7 @@ from stepdown.patients.pump import load_profile
 GROUP = 256  # patients in one compiled call
 CHUNK = 6  # hours in one compiled call
 LONGEST = 120.0  # h; a longer stay is cut
+DEAD = 2  # outcome of a stay
 
 
 class Patient(eqx.Module):
@@ -226,7 +227,7 @@ def simulate_cohort(
             break
     whole = _lay_out(chunks, config.patients)
     latents = Latents(admitted, whole.course, whole.memory, keys, jnp.asarray(outcome))
-    return _make_cohort(whole, length, config), latents
+    return _make_cohort(whole, length, outcome == DEAD, config), latents
 
 
 def _planned_ticks(admitted: Patient, config: CohortConfig, world: World):
@@ -326,7 +327,7 @@ def _stops(chunk: _Chunk, explants: bool):
     """Tick of the chunk (from 1) with which each stay ends, or one beyond it; and how."""
     flags = chunk.ended.reshape(len(chunk.ended), -1, 2) & np.array([explants, True])
     ticks = np.where(flags.any(1), flags.argmax(1), flags.shape[1]) + 1  # of explant, of death
-    return ticks.min(1), np.where(ticks[:, 1] <= ticks[:, 0], 2, 1)
+    return ticks.min(1), np.where(ticks[:, 1] <= ticks[:, 0], DEAD, 1)
 
 
 def _lay_out(chunks, patients: int) -> _Chunk:
@@ -341,7 +342,7 @@ def _lay_out(chunks, patients: int) -> _Chunk:
     return jax.tree.map(fill, *(chunk for _, chunk in chunks))
 
 
-def _make_cohort(whole: _Chunk, length, config: CohortConfig) -> Cohort:
+def _make_cohort(whole: _Chunk, length, died, config: CohortConfig) -> Cohort:
     count, width = config.patients, len(str(config.patients))
     seen = np.arange(length.max())[None] < length[:, None]
     signals = whole.signals.reshape(count, -1, whole.signals.shape[-1])[:, : seen.shape[1]]
@@ -352,4 +353,5 @@ def _make_cohort(whole: _Chunk, length, config: CohortConfig) -> Cohort:
         seen=jnp.asarray(seen),
         patient=tuple(f"p{i + 1:0{width}d}" for i in range(count)),
         minutes=config.minutes,
+        died=jnp.asarray(died),
     )

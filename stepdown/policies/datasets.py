@@ -83,6 +83,7 @@ def make_noiseless(
         unshaped=reward,
         next_state=_joined(played.state[:, 1:]),
         last=jnp.asarray(last),
+        died=jnp.zeros(len(reward), bool),  # nobody dies in the twin
         filled=jnp.zeros(len(reward), bool),
         patient=jnp.asarray(np.asarray(hours.patient)[rows].repeat(config.hours)),
         role=hours.role,

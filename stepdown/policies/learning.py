@@ -87,7 +87,9 @@ class Method:
     name: str
     words: str = shown()  # in tables
     look: Look = shown()  # in figures
-    group: Literal["paper", "parts", "twin", "planning", "expert"] = shown()  # of the tables
+    group: Literal["paper", "parts", "peers", "twin", "planning", "expert"] = (
+        shown()
+    )  # of the tables
     learn: Callable[..., tuple[Policy, Info]]  # learn(task, config, *, keys, watch)
     recipe: Callable[[Any], Recipe] = as_it_is  # its config, from the numbers of a setting
     trials: tuple[Changes, ...] = shown(({},))  # of a search, which tells each; first: the recipe

@@ -13,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from stepdown.handover import DataName, Look, Policy, SettingName
 from stepdown.policies.bc import clone, like_nobody
+from stepdown.policies.cql import learn_conservative, like_everybody
 from stepdown.policies.distilled import distil, like_a_planner
 from stepdown.policies.learning import (
     ALONE,
@@ -64,6 +65,7 @@ CLONING_TRIALS = (
     *_grid(fit__batch=(64, 1024)),
 )
 SUPPORT_TRIALS = ({}, *_grid(weight=(0.1, 3.0), support=(0.003, 0.03)), {"support": 0.03})
+CONSERVATIVE_TRIALS = ({}, *_grid(weight=(0.1, 0.3, 0.5, 2.0, 5.0)))
 SPREAD_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 0.35, 0.75)))
 DISAGREEMENT_TRIALS = ({}, *_grid(penalty_weight=(0.05, 0.1, 0.2, 1.0, 2.0)))
 PLANNING_TRIALS = (
@@ -192,6 +194,17 @@ METHODS: dict[str, Method] = {
             weight=0.5,
             shaped=True,
         ),
+        # What do recorded rows alone give, with no model of the patients?
+        Method(
+            name="cql",
+            words="CQL (discrete)",
+            look=Look("#882255", (0, (8, 2)), "8"),
+            group="peers",
+            learn=learn_conservative,
+            recipe=like_everybody,
+            trials=CONSERVATIVE_TRIALS,
+            dynamics=None,
+        ),
         # What does a better model do? On recorded hours only: the twin made the synthetic ones.
         Method(
             name="mbpo_twin",
@@ -248,7 +261,8 @@ METHODS: dict[str, Method] = {
         ),
     )
 }
-OURS_METHOD = "cormpo_kde"  # the one that others are compared with
+DEFAULT_METHOD = "planner"  # a run keeps its policy and its first screen speaks of it
+OURS_METHOD = "cormpo_kde"  # the paper's, with which others are compared
 COMPARED = tuple(x.name for x in METHODS.values() if x.group in ("paper", "parts"))
 
 

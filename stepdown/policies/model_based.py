@@ -215,7 +215,7 @@ def prepare(
         imagination=Imagination(dynamics, penalty, view, hours.state, rollouts),
         recorded=recorded_rows(hours, view),
         real=jnp.asarray(round(config.real_share * config.batch)),
-        rates=make_rates(config.sac),
+        rates=make_rates(config.sac, clinical=config.clinical),
         updates=config.updates,
         widths=config.widths,
         sizes=Sizes(

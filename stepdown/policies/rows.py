@@ -4,7 +4,7 @@ Every method reads decisions in the same way: what the networks see, what is ear
 allowed. So a difference in a table is a difference in the idea. In imagined hours the policy is
 played in the dynamics from recorded states. Rewards are computed from the predicted hour
 (problem/clinical.py), shaped, and charged with the penalty at the state and level of the decision.
-Nothing ends: five hours are a horizon, not a fate.
+Nothing ends there: five hours are a horizon, not a fate. Recorded rows end where a patient died.
 """
 
 from dataclasses import dataclass
@@ -78,6 +78,7 @@ def recorded_rows(hours: Transitions, view: View) -> Float[Array, "n columns"]:
         reward=hours.unshaped + shaping,
         allowed=view.allowed(states),
         allowed_later=view.allowed(later),
+        died=hours.died,
     )
     return pack(batch)
 
@@ -135,7 +136,8 @@ def imagine(
         reward = view.reward(states, levels, later)
         charged, uncertain = charge(imagination.penalty, states, levels)
         seen = view.features(later), view.allowed(later)
-        rows = pack(Batch(now, seen[0], choice, reward - charged, allowed, seen[1]))
+        lived = jnp.zeros(len(choice), bool)
+        rows = pack(Batch(now, seen[0], choice, reward - charged, allowed, seen[1], lived))
         info = {
             "reward": jnp.mean(reward),
             "penalty": jnp.mean(charged),

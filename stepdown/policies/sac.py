@@ -3,8 +3,9 @@
 One step is one loss and one gradient: the critics move to the soft Bellman target, the actor to the
 levels that the critics value, the temperature to the wanted entropy, all from the networks before
 the step. Both critics are trained, the smaller value counts. Six hours end by truncation, so every
-row bootstraps. Actor and critics have one shape and are kept as one network with three members,
-which makes few and large operations.
+row bootstraps, but for those that end a life: what follows is worth the minimum for every hour to
+come, so that dying early never pays. Actor and critics have one shape and are kept as one network
+with three members, which makes few and large operations.
 """
 
 from collections.abc import Callable
@@ -21,10 +22,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from stepdown.policies.constraint import masked
 from stepdown.policies.networks import Network, make_network
+from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.signals import LEVELS
 
 ACTIONS = len(LEVELS)
-EXTRAS = 4  # columns of a packed row beside the features of both states
+EXTRAS = 5  # columns of a packed row beside the features of both states
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class SACConfig:
 
     def __post_init__(self):
         shares = (self.discount, self.target_rate, self.entropy_share)
-        if not all(0 <= share <= 1 for share in shares):
+        if not all(0 <= share <= 1 for share in shares) or self.discount == 1:
             raise ValueError(
-                "expected a discount, a target rate and an entropy share of 0 to 1, got "
+                "expected a discount below 1, a target rate and an entropy share of 0 to 1, got "
                 f"{self.discount:g}, {self.target_rate:g} and {self.entropy_share:g}."
             )
         if not (self.learning_rate > 0 and self.temperature > 0):
@@ -55,6 +57,7 @@ class Rates(eqx.Module):
     """The numbers of the update as arrays, so that a sweep compiles once."""
 
     discount: Float[Array, ""]
+    death: Float[Array, ""]  # value of a state that nobody lives in
     learning_rate: Float[Array, ""]
     target_rate: Float[Array, ""]
     target_entropy: Float[Array, ""]  # nats
@@ -62,10 +65,13 @@ class Rates(eqx.Module):
     temperature_rate: Float[Array, ""]  # learning rate of the temperature; 0 keeps it
 
 
-def make_rates(config: SACConfig, fixed_temperature: bool = False) -> Rates:
+def make_rates(
+    config: SACConfig, fixed_temperature: bool = False, clinical: ClinicalConfig = PAPER
+) -> Rates:
     """The numbers of a config as arrays."""
     numbers = {
         "discount": config.discount,
+        "death": -clinical.reward_clip / (1.0 - config.discount),
         "learning_rate": config.learning_rate,
         "target_rate": config.target_rate,
         "target_entropy": config.entropy_share * np.log(ACTIONS),
@@ -85,6 +91,7 @@ class Batch(eqx.Module):
     reward: Float[Array, " n"]
     allowed: Bool[Array, "n 8"]  # levels that may be chosen now
     allowed_later: Bool[Array, "n 8"]
+    died: Bool[Array, " n"]  # nobody lives on in the later state
 
 
 def pack(batch: Batch) -> Float[Array, "n columns"]:
@@ -95,6 +102,7 @@ def pack(batch: Batch) -> Float[Array, "n columns"]:
         batch.reward,
         batch.allowed @ powers,
         batch.allowed_later @ powers,
+        batch.died.astype(jnp.float32),
     ]
     return jnp.concatenate([batch.now, batch.later, jnp.stack(extras, axis=1)], axis=1)
 
@@ -102,7 +110,7 @@ def pack(batch: Batch) -> Float[Array, "n columns"]:
 def unpack(rows: Float[Array, "n columns"]) -> Batch:
     """Decisions back from rows."""
     inputs = (rows.shape[1] - EXTRAS) // 2
-    choice, reward, allowed, allowed_later = rows[:, 2 * inputs :].T
+    choice, reward, allowed, allowed_later, died = rows[:, 2 * inputs :].T
 
     def bits(number):
         return (number.astype(int)[:, None] >> np.arange(ACTIONS)[None]) % 2 == 1
@@ -114,6 +122,7 @@ def unpack(rows: Float[Array, "n columns"]) -> Batch:
         reward=reward,
         allowed=bits(allowed),
         allowed_later=bits(allowed_later),
+        died=died > 0,
     )
 
 
@@ -189,14 +198,18 @@ def update(
 
 
 def _bellman_target(learner: Learner, batch: Batch, rates: Rates, temperature):
-    """Reward and the discounted soft value of the next state, by the smaller target critic."""
+    """Reward and the discounted soft value of the next state, by the smaller target critic.
+
+    After a death that value is the minimum's, whatever a critic thinks.
+    """
     slow = jax.tree.map(
         lambda fast, slow: jnp.concatenate([fast[:1], slow]), learner.networks, learner.targets
     )
     actor, first, second = _outputs(slow, batch.later)
     log_policy = jax.vmap(masked)(actor, batch.allowed_later)
     soft = jnp.minimum(first, second) - temperature * log_policy
-    return batch.reward + rates.discount * jnp.sum(jnp.exp(log_policy) * soft, axis=1)
+    ahead = jnp.where(batch.died, rates.death, jnp.sum(jnp.exp(log_policy) * soft, axis=1))
+    return batch.reward + rates.discount * ahead
 
 
 def _outputs(networks: Network, rows: Float[Array, "n inputs"]) -> tuple[Array, Array, Array]:

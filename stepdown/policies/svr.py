@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from stepdown.handover import Policy, Transitions
 from stepdown.policies.bc import BCConfig, train_bc
@@ -30,28 +29,15 @@ from stepdown.policies.learning import (
     Watch,
     check_pace,
     check_pair,
-    fold_seeds,
     run_loop,
     split_seeds,
-    to_policy,
-    updates_per_call,
 )
 from stepdown.policies.model_based import ModelBasedConfig
 from stepdown.policies.networks import LearnedPolicy, Network, feature_count
+from stepdown.policies.recorded import Setting, make_pace
 from stepdown.policies.rows import View, make_shaping, recorded_rows
-from stepdown.policies.sac import (
-    Batch,
-    Learner,
-    Rates,
-    SACConfig,
-    begin_learner,
-    make_rates,
-    unpack,
-    update,
-)
+from stepdown.policies.sac import Batch, SACConfig, make_rates, unpack
 from stepdown.problem.clinical import PAPER, ClinicalConfig
-
-NUMBERS = ("critic_loss", "entropy", "value", "temperature")
 
 
 @dataclass(frozen=True)
@@ -73,10 +59,10 @@ class SVRConfig:
 
     def __post_init__(self):
         check_pace(self, "report_every")
-        if not 0 <= self.support < 1 or not self.weight >= 0 or not self.sac.discount < 1:
+        if not 0 <= self.support < 1 or not self.weight >= 0:
             raise ValueError(
-                "expected a support below 1, a weight of at least 0 and a discount below 1, got "
-                f"{self.support:g}, {self.weight:g} and {self.sac.discount:g}."
+                "expected a support below 1 and a weight of at least 0, got "
+                f"{self.support:g} and {self.weight:g}."
             )
 
     def shrunk(self, size: Shrink) -> "SVRConfig":
@@ -94,62 +80,17 @@ class SVRConfig:
 class SupportTerm(eqx.Module):
     """The regularization, as `sac.update` takes it."""
 
-    behavior: Network  # log-weights of the levels, from features; leads with the seeds, if any
+    own: Network  # of the behavior: log-weights of the levels; leads with the seeds, if any
     threshold: Float[Array, ""]  # of the behavior's probability
     worst: Float[Array, ""]  # Q_min
     weight: Float[Array, ""]
 
     def __call__(self, critics: Float[Array, "2 n 8"], batch: Batch) -> Float[Array, ""]:
         """Weight times the mean of (Q - Q_min)² outside the support, summed over the critics."""
-        likely = jax.nn.softmax(jax.vmap(self.behavior)(batch.now))
+        likely = jax.nn.softmax(jax.vmap(self.own)(batch.now))
         outside = (likely < self.threshold)[None]
         cost = jnp.where(outside, (critics - self.worst) ** 2, 0.0)
         return 0.5 * self.weight * jnp.mean(jnp.sum(jnp.mean(cost, axis=-1), axis=0))
-
-
-class Setting(eqx.Module):
-    """Everything that stays as it is during a training."""
-
-    recorded: Float[Array, "recorded columns"]  # packed rows (sac.py)
-    term: SupportTerm
-    view: View
-    rates: Rates
-    inputs: int = eqx.field(static=True)
-    config: SVRConfig = eqx.field(static=True)
-
-    @property
-    def updates(self) -> int:
-        """In all."""
-        return self.config.updates
-
-    @property
-    def every(self) -> int:
-        """Updates of an epoch."""
-        return self.config.report_every
-
-    def begin(self, *, key: Key[Array, "*seeds"]) -> "Training":
-        """Fresh networks, as they are before the first update."""
-        return _begin(self, fold_seeds(key, 0))
-
-    def advance(
-        self, training: "Training", done: int, *, key: Key[Array, "*seeds"]
-    ) -> tuple["Training", int]:
-        """Some updates more; `done` counts the updates so far. The old state is used up."""
-        number, first = divmod(done, self.every)
-        count = min(updates_per_call(self.every), self.every - first)
-        lesson = _Lesson(self, jnp.asarray(first), fold_seeds(key, number + 1))
-        return _improve(lesson, training, count), done + count
-
-    def finish(self, training: "Training") -> Policy:
-        """The policy as it is; its leaves lead with the seeds if there are several."""
-        return to_policy(training.learner, self.view)
-
-
-class Training(eqx.Module):
-    """Everything that a training changes."""
-
-    learner: Learner
-    tally: dict[str, Array]  # means over the epoch so far
 
 
 def learn_supported(
@@ -209,53 +150,6 @@ def prepare(
     recorded = recorded_rows(hours, view)
     worst = jnp.min(unpack(recorded).reward) / (1.0 - config.sac.discount)
     numbers = (jnp.asarray(x, jnp.float32) for x in (config.support, worst, config.weight))
-    return Setting(
-        recorded=recorded,
-        term=SupportTerm(behavior.network, *numbers),
-        view=view,
-        rates=make_rates(config.sac),
-        inputs=inputs,
-        config=config,
-    )
-
-
-@eqx.filter_jit
-def _begin(setting: Setting, key) -> Training:
-    def one(key):
-        learner = begin_learner(setting.inputs, setting.config.widths, setting.rates, key=key)
-        return Training(learner, {name: jnp.zeros(()) for name in NUMBERS})
-
-    return jax.vmap(one)(key) if key.ndim else one(key)
-
-
-class _Lesson(eqx.Module):
-    """Updates to make."""
-
-    setting: Setting
-    first: Int[Array, ""]  # update of the epoch
-    key: Key[Array, "*seeds"]
-
-
-@eqx.filter_jit(donate="all-except-first")
-def _improve(lesson: _Lesson, training: Training, count: int) -> Training:
-    setting, key, first = lesson.setting, lesson.key, lesson.first
-    every, rows = setting.every, len(setting.recorded)
-
-    def one(training, key, behavior):
-        term = replace(setting.term, behavior=behavior)
-        table: Int[Array, "updates batch"] = jr.randint(key, (every, setting.config.batch), 0, rows)
-        chosen = jax.lax.dynamic_slice_in_dim(table, first, count)
-
-        def step(learner, index):
-            batch = unpack(setting.recorded[index])
-            return update(learner, batch, setting.rates, term)
-
-        learner, infos = jax.lax.scan(step, training.learner, chosen)
-        kept = first > 0  # an epoch begins with an empty tally
-        tally = {
-            name: kept * old + jnp.sum(infos[name]) / every for name, old in training.tally.items()
-        }
-        return Training(learner, tally)
-
-    parts = training, key, setting.term.behavior
-    return jax.vmap(one)(*parts) if key.ndim else one(*parts)
+    term = SupportTerm(behavior.network, *numbers)
+    rates = make_rates(config.sac, clinical=config.clinical)
+    return Setting(recorded, term, view, rates, inputs, make_pace(config))

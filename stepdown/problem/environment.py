@@ -3,8 +3,10 @@
 Observation: the last hour in physical units, sample by sample, the present signals and then the
 level in force (6 x 13 = 78 numbers by default), cut at the hard ranges of `signals.KNOWN`.
 Action i means level P(i+2) for the coming hour. Reward: the normalized physiological reward of
-that hour, shaped if weights are given. Six decisions, then truncation; nothing terminates, and
-hours after death score the minimum. The vector form steps everybody in one compiled call.
+that hour, shaped if weights are given. Six decisions, then truncation. A death terminates: its
+reward is the minimum of that hour and of every hour that would have followed, so an episode scores
+what judges give it, and dying early never pays. The vector form steps everybody in one compiled
+call.
 
 Below Gymnasium's classes lies the problem as pure functions: begin an episode, set a level, see
 the hour. A ward is where episodes happen: simulated patients (known truth) or fitted dynamics.
@@ -146,7 +148,7 @@ class WeaningEnv(gymnasium.Env):
         self.action_space = Discrete(len(LEVELS))
         self._ward, self._weights = ward, jnp.array(weights)
         self._base = self._moment = None
-        self._episode = 0
+        self._episode, self._over = 0, True
         self._seen: list[np.ndarray] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
@@ -158,19 +160,23 @@ class WeaningEnv(gymnasium.Env):
         self._moment, shown = _begin(
             self._ward, self._base, jnp.asarray(self._episode), start, self._known
         )
-        self._episode += 1
+        self._episode, self._over = self._episode + 1, False
         self._seen = [np.asarray(self._moment.state)]
         return _observation(shown), {k: v.item() for k, v in _info(shown).items()}
 
     def step(self, action):
         """Hold level P(action + 2) for an hour."""
-        if self._moment is None or int(self._moment.hour) >= HORIZON:
+        if self._over:
             raise ResetNeeded("expected a running episode, got none or a finished one. Call reset.")
         level = _levels(action, ())
-        self._moment, shown = _step(self._ward, self._moment, level, self._weights, self._known)
+        self._moment, shown = _step(
+            self._ward, self._moment, level, self._weights, self._known, HORIZON
+        )
         self._seen.append(np.asarray(self._moment.state))
         info = {k: v.item() for k, v in _info(shown).items()}
-        return _observation(shown), float(shown["reward"]), False, info["hour"] >= HORIZON, info
+        terminated, truncated = not info["alive"], info["alive"] and info["hour"] >= HORIZON
+        self._over = terminated or truncated
+        return _observation(shown), float(shown["reward"]), terminated, truncated, info
 
     def render(self):
         """MAP, HR, pulsatility and level of the episode so far, as pixels."""
@@ -182,8 +188,8 @@ class WeaningEnv(gymnasium.Env):
 class WeaningVectorEnv(vector.VectorEnv):
     """Many patients at once. Number i is seeded with seed + i and lives as `WeaningEnv` would.
 
-    All episodes are equally long, so all end together; the step after that resets (next-step
-    autoreset) and its actions and rewards count for nothing.
+    The step after the end of an episode begins that patient's place anew (next-step autoreset);
+    its action and reward count for nothing.
     """
 
     metadata = {"render_modes": []} | _NEXT_STEP
@@ -204,7 +210,8 @@ class WeaningVectorEnv(vector.VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._ward, self._weights = ward, jnp.array(weights)
         self._bases = self._moments = None
-        self._episode, self._hour, self._hours = 0, 0, hours
+        self._hours = hours
+        self._episode, self._over = np.zeros(num_envs, int), np.zeros(num_envs, bool)
 
     def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None):
         """Begin an episode everywhere; `options={"start": numbers}` picks the starts."""
@@ -214,31 +221,33 @@ class WeaningVectorEnv(vector.VectorEnv):
                 raise ValueError(f"seed: expected {self.num_envs} numbers, got {len(seeds)}.")
             super().reset(seed=seeds[0])
             self._bases = jnp.stack([_base_key(np_random(one)[0]) for one in seeds])
-            self._episode = 0
+            self._episode[:] = 0
         if self._bases is None:
             self._bases = jnp.stack([_base_key(self.np_random) for _ in range(self.num_envs)])
         starts = _starts(options, self._ward, (self.num_envs,))
-        episode = jnp.asarray(self._episode)
-        self._moments, shown = _begin_all(self._ward, self._bases, episode, starts, self._known)
-        self._episode, self._hour = self._episode + 1, 0
+        episodes = jnp.asarray(self._episode)
+        self._moments, shown = _begin_all(self._ward, self._bases, episodes, starts, self._known)
+        self._episode += 1
+        self._over[:] = False
         return _observation(shown), _masked(_info(shown))
 
     def step(self, actions):
         """Hold level P(action + 2) for an hour, everywhere."""
-        if self._moments is None:
+        if self._moments is None or self._bases is None:
             raise ResetNeeded("expected running episodes, got none. Call reset.")
-        never = np.zeros(self.num_envs, bool)
         levels = _levels(actions, (self.num_envs,))
-        if self._hour >= self._hours:
-            observations, infos = self.reset()
-            return observations, np.zeros(self.num_envs), never, never.copy(), infos
+        over, episode = jnp.asarray(self._over), jnp.asarray(self._episode)
+        places = Places(over, self._bases, episode, self._hours)
         self._moments, shown = _step_all(
-            self._ward, self._moments, levels, self._weights, self._known
+            self._ward, self._moments, levels, self._weights, self._known, places
         )
-        self._hour += 1
-        truncated = np.full(self.num_envs, self._hour >= self._hours)
+        self._episode += self._over
+        info = _info(shown)
+        terminated = ~info["alive"]
+        truncated = info["alive"] & (info["hour"] >= self._hours)
+        self._over = terminated | truncated
         rewards = np.asarray(shown["reward"], np.float64)
-        return _observation(shown), rewards, never, truncated, _masked(_info(shown))
+        return _observation(shown), rewards, terminated, truncated, _masked(info)
 
 
 def make_patients(
@@ -337,22 +346,39 @@ def _begin(ward, base, episode, start, known):
 
 
 @eqx.filter_jit
-def _begin_all(ward, bases, episode, starts, known):
-    return jax.vmap(lambda base, start: _begin(ward, base, episode, start, known))(bases, starts)
+def _begin_all(ward, bases, episodes, starts, known):
+    def one(base, episode, start):
+        return _begin(ward, base, episode, start, known)
+
+    return jax.vmap(one)(bases, episodes, starts)
 
 
 @eqx.filter_jit
-def _step(ward, now, level, weights, known):
-    now, outcome = set_level(ward, now, level, weights)
+def _step(ward, now, level, weights, known, hours):
+    now, outcome = set_level(ward, now, level, weights, hours)
     return now, what_is_seen(ward, now, known) | {
         "reward": outcome.reward,
         "unshaped": outcome.unshaped,
     }
 
 
+class Places(eqx.Module):
+    """Whose episode is over and begins anew, and with which luck."""
+
+    over: Bool[Array, "*n"]
+    base: Key[Array, "*n"]
+    episode: Int[Array, "*n"]
+    hours: int = eqx.field(static=True)  # decisions in an episode
+
+
 @eqx.filter_jit
-def _step_all(ward, moments, levels, weights, known):
-    return jax.vmap(lambda now, level: _step(ward, now, level, weights, known))(moments, levels)
+def _step_all(ward, moments, levels, weights, known, places: Places):
+    def one(now, level, place: Places):
+        begun = _begin(ward, place.base, place.episode, jnp.asarray(-1), known)
+        stepped = _step(ward, now, level, weights, known, place.hours)
+        return jax.tree.map(lambda new, old: jnp.where(place.over, new, old), begun, stepped)
+
+    return jax.vmap(one)(moments, levels, places)
 
 
 def _observation(shown: dict[str, Array]) -> np.ndarray:
@@ -454,17 +480,25 @@ def set_level(
     now: Moment,
     level: Int[Array, ""],
     weights: Float[Array, " 2"],
+    hours: int = HORIZON,
     config: ClinicalConfig = PAPER,
 ) -> tuple[Moment, Outcome]:
-    """Hold a level for an hour; `weights` are those of jumps and of weaning (shaped reward)."""
+    """Hold a level for an hour; `weights` are those of jumps and of weaning (shaped reward).
+
+    Who dies is scored for all of the episode's `hours` at once, as if the level stayed.
+    """
     k_hour = jr.fold_in(now.key, now.hour)
     kept, later, lived = ward.hour(now.kept, now.state, level, key=k_hour)
     alive = now.alive & lived
     before = jnp.round(now.state[-1, LEVEL]).astype(level.dtype)
     decision = Decision(now.state, before, level, later, now.alive, alive)
     parts, stable = parts_of(decision, config), stable_by_limits(now.state, config) & now.alive
+    shaping = weights[1] * stable * weaned(before - level) - weights[0] * parts["acp"][0]
+    gone = parts_of(Decision(later, level, level, later, alive, alive), config)  # hours of the dead
+    left = jnp.where(alive, 0, hours - 1 - now.hour)
+    parts = jax.tree.map(lambda own, none: now.alive * (own + left * none), parts, gone)
     unshaped = parts["reward"][0]
-    reward = unshaped - weights[0] * parts["acp"][0] + weights[1] * stable * weaned(before - level)
+    reward = unshaped + now.alive * shaping
     sums = jax.tree.map(jnp.add, now.sums, parts)
     return Moment(kept, later, alive, now.hour + 1, sums, now.key), Outcome(reward, unshaped)
 

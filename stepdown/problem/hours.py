@@ -11,7 +11,9 @@ every missing row is a gap, MAP, heart rate and pulsatility have to be charted i
 and any other signal holds for some hours after it was charted.
 
 `make_transitions` gives the windows their rewards, shaped and unshaped, from what was really
-measured. `add_noise` makes the noisy data set of the paper out of any transitions.
+measured, and says which of them end a life: the hour that a patient does not live through scores
+the minimum, and so does every hour after it, so nothing may be expected behind the last row.
+`add_noise` makes the noisy data set of the paper out of any transitions.
 """
 
 from collections.abc import Collection
@@ -82,6 +84,9 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
         _rewards, rows, weights, config.clinical, size=batch_size(len(cut.level))
     )
     carried = _differ(cut.state, cut.measured) | _differ(cut.next_state, cut.next_measured)
+    died, fatal = _deaths(cohort, cut)
+    shaped = np.where(fatal, shaped - unshaped - config.clinical.reward_clip, shaped)
+    unshaped = np.where(fatal, np.float32(-config.clinical.reward_clip), unshaped)
     return Transitions(
         state=jnp.asarray(cut.state),
         level=jnp.asarray(cut.level),
@@ -90,11 +95,24 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
         unshaped=jnp.asarray(unshaped),
         next_state=jnp.asarray(cut.next_state),
         last=jnp.asarray(cut.last),
+        died=jnp.asarray(died),
         filled=jnp.asarray(carried),
         patient=jnp.asarray(cut.patient),
         role=cohort.role,
         columns=cohort.columns,
     )
+
+
+def _deaths(cohort: Cohort, cut: "Windows") -> tuple[np.ndarray, np.ndarray]:
+    """Rows behind which no whole hour was lived, and those whose coming hour was not."""
+    if cohort.died is None:
+        never = np.zeros(len(cut.level), bool)
+        return never, never
+    seen, width = np.asarray(cohort.seen), cut.state.shape[1]
+    samples = np.where(seen.any(1), seen.shape[1] - seen[:, ::-1].argmax(1), 0)
+    left = samples[cut.patient] - (cut.start + 2 * width)
+    died = np.asarray(cohort.died)[cut.patient]
+    return died & (left < width), died & (left <= 0)
 
 
 def keep_signals(hours: Transitions, names: Collection[str]) -> Transitions:

@@ -1,15 +1,16 @@
 """Cohorts as files: one Parquet table of seen samples, and the truth behind it, kept apart.
 
 `cohort.parquet` has one row per seen sample; a gap is a missing row. Tables that others wrote may
-hold their numbers in any type that means the same: signals are kept in single precision, levels
-are never rounded. `latents.safetensors` holds what no bedside knows. It exists to judge policies:
-nothing that fits or chooses may read it. The same cohort gives the same bytes. Writing goes through
-`artifacts.write_folder`, reading a folder verifies its manifest first.
+hold their numbers in any type that means the same: signals are kept in single precision, levels are
+never rounded. `deaths.parquet` names the patients whose stay ended by death, where somebody told; a
+folder without it tells of no death. `latents.safetensors` holds what no bedside knows. It exists to
+judge policies: nothing that fits or chooses may read it. The same cohort gives the same bytes.
+Writing goes through `artifacts.write_folder`, reading a folder verifies its manifest first.
 """
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from stepdown.signals import (
 
 KIND = "cohort"
 COHORT, LATENTS, FAULTS = "cohort.parquet", "latents.safetensors", "faults.parquet"
+DEATHS = "deaths.parquet"  # one row for each patient who died on support
 JUDGING_ONLY = "for judging only: nothing that fits or chooses may read this file"
 
 Types = dict[str, Any]  # column -> type of polars
@@ -72,6 +74,13 @@ def cohort_table(cohort: Cohort) -> pl.DataFrame:
         "level": np.asarray(cohort.level)[row, step],
     }
     return pl.DataFrame(data, schema_overrides=table_types(cohort.columns))
+
+
+def death_table(cohort: Cohort) -> pl.DataFrame:
+    """The patients who died at the end of their stay."""
+    assert cohort.died is not None
+    names = [x for x, died in zip(cohort.patient, np.asarray(cohort.died), strict=True) if died]
+    return pl.DataFrame({"patient": names}, {"patient": pl.String})
 
 
 def waveform_table(recording: Recording) -> pl.DataFrame:
@@ -110,13 +119,23 @@ def read_cohort(path: Path | str) -> Cohort:
     >>> sd.read_cohort("cohort.parquet").patient == cohort.patient
     True
     """
-    minutes, path = None, Path(path)
+    minutes, dead, path = None, None, Path(path)
     if path.is_dir():
         minutes = _saved_minutes(path)
+        if (path / DEATHS).is_file():
+            dead = _read_table(path / DEATHS)["patient"].to_list()
         path = path / COHORT
     table = check_table(_read_table(path), path)
     minutes = _interval(table) if minutes is None else minutes
-    return _to_grid(table, minutes, path)
+    cohort = _to_grid(table, minutes, path)
+    if dead is None:
+        return cohort
+    if unknown := sorted(set(dead) - set(cohort.patient)):
+        raise ArtifactError(
+            f"{path.with_name(DEATHS)}: expected patients of {COHORT}, got {unknown[0]!r}; "
+            "export the cohort again."
+        )
+    return replace(cohort, died=jnp.asarray(np.isin(cohort.patient, dead)))
 
 
 def check_table(table: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -41,6 +41,8 @@ def merge_cohorts(sources: Mapping[str, Cohort], *, prefix: bool = False) -> Coh
             signals[rows, :length, column] = np.asarray(cohort.signals)[..., place]
         level[rows, :length], seen[rows, :length] = cohort.level, cohort.seen
         first += count
+    fates = [np.zeros(len(x.patient), bool) if x.died is None else x.died for x in cohorts]
+    told = any(cohort.died is not None for cohort in cohorts)
     return Cohort(
         signals=jnp.asarray(signals),
         level=jnp.asarray(level),
@@ -48,6 +50,7 @@ def merge_cohorts(sources: Mapping[str, Cohort], *, prefix: bool = False) -> Coh
         patient=sum(names, ()),
         minutes=cohorts[0].minutes,
         columns=columns,
+        died=jnp.asarray(np.concatenate(fates)) if told else None,
     )
 
 

@@ -74,6 +74,7 @@ def _part(cohort: Cohort, rows: np.ndarray, role: Role) -> Cohort:
         seen=jnp.asarray(np.asarray(cohort.seen)[rows]),
         patient=tuple(cohort.patient[row] for row in rows),
         role=role,
+        died=None if cohort.died is None else jnp.asarray(np.asarray(cohort.died)[rows]),
     )
 
 

@@ -37,6 +37,7 @@ from stepdown.report.labels import (
     CEILING,
     CLINICIANS,
     DATA,
+    DEFAULT,
     EXPERT,
     GROUPS,
     JUDGES,
@@ -178,7 +179,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Margin:
-    """CORMPO minus the rival that a metric puts first."""
+    """A method minus the rival that a metric puts first."""
 
     best: str  # known only afterwards
     found: dict[str, float]  # mean, sd, low, high
@@ -187,16 +188,16 @@ class Margin:
 
 
 def margin_of(
-    comparison: Comparison, judge: str, metric: str, rivals: Sequence[str]
+    comparison: Comparison, judge: str, metric: str, rivals: Sequence[str], method: str = OURS
 ) -> Margin | None:
-    """By one judge, if that has seen CORMPO and a rival."""
+    """By one judge, if that has seen the method, by default CORMPO, and a rival."""
     judged = comparison.before(judge)
     known = [x for x in rivals if x in judged]
-    if OURS not in judged or not known:
+    if method not in judged or not known:
         return None
-    values = {x: values_of(judged[x], metric) for x in (OURS, *known)}
+    values = {x: values_of(judged[x], metric) for x in (method, *known)}
     best = max(known, key=lambda x: METRICS[metric].sign * values[x].mean())
-    weights, apart = resample(judged[best].row), difference(values[OURS], values[best])
+    weights, apart = resample(judged[best].row), difference(values[method], values[best])
     found, theirs = estimate(apart, weights), estimate(values[best], weights)
     off_zero = theirs["low"] * theirs["high"] > 0  # a share of almost nothing says nothing
     percent = 100 * found["mean"] / abs(theirs["mean"]) if off_zero else None
@@ -344,7 +345,8 @@ def safety_grid(comparison: Comparison) -> Grid:
     note = (
         f"Below a value: its difference to {name_of(OURS)}, paired, with the 95 % interval over "
         "patients; ≈ where that contains zero. ± is the sd over seeds. Bold: clearly ahead of "
-        f"every other learned method. {_noise(comparison)} Reward: 3.84 at best, −12 at worst. "
+        f"every other learned method; and the name of the default. {_noise(comparison)} "
+        "Reward: 3.84 at best, −12 at worst. "
         "Room: 0 % are the clinicians, 100 % the look-ahead. Constant levels are in the CSV. "
         f"Paper: {SOURCES[comparison.data]}; its clinicians are its recorded expert."
     )
@@ -439,7 +441,7 @@ def _grouped(
         methods = comparison.methods(members)
         if methods:
             starts[len(lines)] = words
-        lines += [(Cell(name_of(method)), *line(method)) for method in methods]
+        lines += [(Cell(name_of(x), strong=x == DEFAULT), *line(x)) for x in methods]
     return tuple(lines), starts
 
 

@@ -46,6 +46,7 @@ from stepdown.report.figures import (
 )
 from stepdown.report.grids import minus
 from stepdown.report.labels import (
+    BOLD,
     CEILING,
     CLINICIANS,
     CONSTANT,
@@ -159,7 +160,7 @@ def _dumbbells(
     truths = [judge for judge in found if judge in TRUE_JUDGES]
     twin = next((judge for judge in reversed(TWIN_JUDGES) if judge in found), None)
     for place, method in enumerate(methods):
-        if method == OURS:
+        if method in BOLD:
             axis.axhspan(place - 0.5, place + 0.5, color=TRUTH, alpha=0.08, lw=0)
         own = {judge: found[judge][method] for judge in found if method in found[judge]}
         for judge, one in own.items():

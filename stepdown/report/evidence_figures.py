@@ -14,10 +14,10 @@ from stepdown.report.evidence import Findings, Row, gap_rows, mean_over, ranked,
 from stepdown.report.figures import FAINT, GRID, INK, LIMIT, MUTED, legend_below, to_png
 from stepdown.report.grids import minus
 from stepdown.report.labels import (
+    BOLD,
     CLINICIANS,
     ESTIMATORS,
     JUDGES,
-    OURS,
     PLOTTED,
     RECOMMENDED,
     TRUTH,
@@ -56,7 +56,7 @@ def draw_ranks(rows: Sequence[Row]) -> bytes:
             places = [row[f"rank_{x}"] for x in shown]
             axis.plot(range(len(shown)), places, **kind)
             words = name_of(row["method"])
-            bold = "bold" if row["method"] == OURS else "normal"
+            bold = "bold" if row["method"] in BOLD else "normal"
             left, right = f"{words}  {row[shown[0]]:.2f}", f"{row[shown[-1]]:.2f}  {words}"
             axis.text(-0.06, places[0], minus(left), ha="right", va="center", fontweight=bold)
             axis.text(len(shown) - 0.94, places[-1], minus(right), ha="left", va="center",

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from stepdown.evaluation.compare import Weights, estimate
-from stepdown.report.labels import OURS, name_of
+from stepdown.report.labels import BOLD, name_of
 from stepdown.signals import HIGHEST, LOWEST, MAP, SIGNALS
 
 INK, MUTED, FAINT, LIMIT, RARE = "#222222", "#5f6b76", "#b9c0c6", "#b36b00", "#c8322b"
@@ -58,7 +58,7 @@ def name_lines(axis: Axes, methods: Sequence[str]) -> None:
     """Methods as lines, from below; CORMPO's name is bold."""
     axis.set_yticks(range(len(methods)), [name_of(x) for x in methods])
     for label, method in zip(axis.get_yticklabels(), methods, strict=True):
-        label.set_fontweight("bold" if method == OURS else "normal")
+        label.set_fontweight("bold" if method in BOLD else "normal")
 
 
 def name_levels(axis: Axes) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from stepdown.handover import Look
 from stepdown.policies.learning import Method as Learned
+from stepdown.policies.methods import DEFAULT_METHOD, OURS_METHOD
 from stepdown.policies.methods import METHODS as LEARNERS
-from stepdown.policies.methods import OURS_METHOD
 from stepdown.problem.metrics import METRICS as ALL_METRICS
 from stepdown.signals import LEVELS
 from stepdown.twin.twins import TWINS
@@ -31,12 +31,15 @@ class Label:
 
 # ── methods ───────────────────────────────────────────────────────────────────────────────────────
 
-OURS, CLINICIANS, CEILING, EXPERT = OURS_METHOD, "clinicians", "look-ahead", "expert"
+DEFAULT, OURS = DEFAULT_METHOD, OURS_METHOD
+CLINICIANS, CEILING, EXPERT = "clinicians", "look-ahead", "expert"
+BOLD = (DEFAULT, OURS)  # names in figures
 UNKNOWN = Look(GRAY, "-.", "x")
 DOTTED, DASHED = (0, (1, 1.2)), (0, (5, 2))
 GROUPS = {  # of the tables; who stands in none is in the CSV files alone
     "paper": "The paper's methods",
     "parts": "What each part of CORMPO does",
+    "peers": "Learned from the records alone",
     "twin": "Learned in the better twin",
     "planning": "Planned at each decision",
     "references": "References",
@@ -80,7 +83,7 @@ def members_of(*groups: str) -> tuple[str, ...]:
     return tuple(name for name, method in METHODS.items() if method.group in groups)
 
 
-LEARNED = members_of("paper", "parts", "twin", "planning")
+LEARNED = members_of("paper", "parts", "peers", "twin", "planning")
 REFERENCES, CONTRASTS, CONSTANT = (members_of(x) for x in ("references", "contrasts", "constant"))
 BASELINES = tuple(name for name, method in METHODS.items() if method.rival == "baseline")
 PARTS = tuple(name for name, method in METHODS.items() if method.rival == "part")
@@ -109,7 +112,7 @@ def name_of(method: str) -> str:
 def look_of(method: str) -> dict[str, Any]:
     """How a method's line is drawn everywhere, as Matplotlib takes it."""
     look = METHODS[method].look if method in METHODS else UNKNOWN
-    return line_of(look) | {"ms": 4.5, "lw": 2.4 if method in (OURS, CLINICIANS) else 1.5}
+    return line_of(look) | {"ms": 4.5, "lw": 2.4 if method in (*BOLD, CLINICIANS) else 1.5}
 
 
 def line_of(look: Look) -> dict[str, Any]:

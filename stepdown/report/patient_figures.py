@@ -40,7 +40,7 @@ from stepdown.report.figures import (
     words_of,
 )
 from stepdown.report.grids import minus
-from stepdown.report.labels import OURS, name_of
+from stepdown.report.labels import BOLD, name_of
 from stepdown.signals import FLOW, HIGHEST, HR, LEVELS, LOWEST, MAP, PULSATILITY, REQUIRED
 
 TRANSFERRED, EXPLANTED, DEAD = 0, 1, 2  # outcomes
@@ -302,7 +302,7 @@ def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]]) -> bytes:
             part.suptitle(words, x=0.01, ha="left", fontsize=12, fontweight="bold")
             for column, (method, episode) in zip(axes.T, methods.items(), strict=False):
                 _draw_episode(column, episode)
-                weight = "bold" if method == OURS else "normal"
+                weight = "bold" if method in BOLD else "normal"
                 title = f"{name_of(method)}\n{_score_words(episode)}"
                 column[0].set_title(title, fontsize=9, fontweight=weight)
             for axis in axes[:, len(methods) :].ravel():

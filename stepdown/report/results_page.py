@@ -53,7 +53,9 @@ from stepdown.report.evidence import Findings, evidence_section, evidence_tables
 from stepdown.report.grids import chance, signed, span
 from stepdown.report.labels import (
     BASELINES,
+    CLINICIANS,
     DATA,
+    DEFAULT,
     JUDGES,
     LEARNED,
     METRICS,
@@ -327,7 +329,7 @@ def _origin(results: Results) -> Section:
 
 @dataclass(frozen=True)
 class Verdict:
-    """CORMPO minus the baseline with the best reward before one judge."""
+    """A method minus the rival with the best reward before one judge."""
 
     judge: str
     reward: Margin
@@ -339,32 +341,41 @@ class Verdict:
         return _word(self.reward.found)
 
 
-def find_verdicts(comparison: Comparison, baselines: Sequence[str] = BASELINES) -> list[Verdict]:
-    """One verdict for every judge that has seen CORMPO and a baseline."""
+def find_verdicts(
+    comparison: Comparison, rivals: Sequence[str] = BASELINES, method: str = OURS
+) -> list[Verdict]:
+    """One verdict for every judge that has seen the method, by default CORMPO, and a rival."""
     found = []
     for judge in comparison.judges:
-        reward = margin_of(comparison, judge, "reward", baselines)
+        reward = margin_of(comparison, judge, "reward", rivals, method)
         if reward is not None:
             others: dict[str, Margin] = {
                 metric: one
                 for metric in METRICS
                 if metric != "reward"
-                if (one := margin_of(comparison, judge, metric, [reward.best]))
+                if (one := margin_of(comparison, judge, metric, [reward.best], method))
             }
             found.append(Verdict(judge, reward, others))
     return found
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """Two or three plain sentences that the numbers below bear out."""
+    """Plain sentences that the numbers below bear out: the default's first, then CORMPO's."""
+    asked = (
+        (DEFAULT, "the clinicians", (CLINICIANS,)),
+        (DEFAULT, "CORMPO", (OURS,)),
+        (OURS, "the best baseline", BASELINES),
+        (OURS, "the best method without density", PARTS),
+    )
     said = []
-    for words, baselines in (("best baseline", BASELINES), ("best method without density", PARTS)):
+    for method, words, rivals in asked:
         places: dict[str, list[str]] = {}
-        for one in find_verdicts(comparison, baselines):
+        for one in find_verdicts(comparison, rivals, method):
             places.setdefault(one.word, []).append(JUDGES[one.judge].place)
-        parts = [f"{word} the {words} {' and '.join(where)}" for word, where in places.items()]
+        parts = [f"{word} {words} {' and '.join(where)}" for word, where in places.items()]
         if parts:
-            said.append(f"CORMPO is {'; '.join(parts)}.")
+            who = "CORMPO" if method == OURS else f"{name_of(method)}, the default,"
+            said.append(f"{who} is {'; '.join(parts)}.")
     return said
 
 
@@ -435,7 +446,10 @@ def summary_html(
     told = " ".join(map(html.escape, ranking))
     box = f'<p class="{"warn" if warned else "muted"}">{told}</p>' if told else ""
     lines = "".join(f"<li>{html.escape(x)}</li>" for x in (*first, *headline(comparison)))
-    cards = "".join(_card(one) for one in find_verdicts(comparison))
+    team, beside = (find_verdicts(comparison, [x], DEFAULT) for x in (CLINICIANS, OURS))
+    others = {one.judge: one.reward.found for one in beside}
+    cards = "".join(_default_card(one, others.get(one.judge)) for one in team)
+    cards += "".join(_cormpo_card(one) for one in find_verdicts(comparison))
     if not cards:
         return "<p>No verdict: CORMPO and its baselines were not both judged.</p>"
     sentences = [
@@ -453,20 +467,30 @@ def summary_html(
     )
 
 
-def _card(one: Verdict) -> str:
+def _default_card(one: Verdict, beside: dict[str, float] | None) -> str:
+    """The default minus the clinicians, and its reward minus CORMPO's."""
+    title = f"{name_of(DEFAULT)}, {JUDGES[one.judge].place}"
+    lines = [] if beside is None else [f"minus CORMPO, {_line('reward', beside)}"]
+    return _card(one, title, "against the clinicians", lines)
+
+
+def _cormpo_card(one: Verdict) -> str:
+    best = f"against {name_of(one.reward.best)}, the best baseline here (known only afterwards)"
+    return _card(one, f"CORMPO, {JUDGES[one.judge].place}", best)
+
+
+def _card(one: Verdict, title: str, against: str, lines: Sequence[str] = ()) -> str:
     reward, seeds = one.reward, len(one.reward.per_seed)
     percent = "" if reward.percent is None else f" ({signed(reward.percent, 0)} %)"
     kind = {"ahead of": "good", "behind": "bad"}.get(one.word, "")
-    others = "".join(f"<li>{html.escape(_line(x, y.found))}</li>" for x, y in one.others.items())
+    lines = [*(_line(x, y.found) for x, y in one.others.items()), *lines]
+    others = "".join(f"<li>{html.escape(x)}</li>" for x in lines)
     above = int((reward.per_seed > 0).sum())
     ahead = f"ahead with {above} of {seeds} seeds" if seeds > 1 else "one seed"
-    best = (
-        f"against {name_of(reward.best)}, the best baseline here (known only afterwards); {ahead}"
-    )
     return (
-        f'<div class="card {kind}"><h3>{html.escape(JUDGES[one.judge].place.capitalize())}</h3>'
+        f'<div class="card {kind}"><h3>{html.escape(title)}</h3>'
         f'<p><span class="big">{signed(reward.found["mean"])}</span> reward{percent} '
-        f"{_span(reward.found)}<br>{html.escape(best)}</p><ul>{others}</ul></div>"
+        f"{_span(reward.found)}<br>{html.escape(against)}; {ahead}</p><ul>{others}</ul></div>"
     )
 
 
@@ -538,25 +562,28 @@ def _named(comparison: Comparison, judge: str) -> dict[str, Judged]:
 
 
 def say_across(comparisons: Sequence[Comparison]) -> list[str]:
-    """CORMPO against what it adds density to, over all cohorts; nothing for a single cohort."""
+    """The default, and CORMPO against what it adds density to, over all cohorts if several."""
     asked = same_question(comparisons)
     if len(asked) < 2:
         return []
     judge, said = judges_of(asked)[-1], []
     rows = {(x["method"], x["metric"]): x for x in across_rows(asked)
             if (x["judge"], x["cohorts"]) == (judge, ALL)}  # fmt: skip
-    for method in TOLD:
+    told = [(DEFAULT, CLINICIANS, 1), (DEFAULT, OURS, 1), *((x, OURS, -1) for x in TOLD)]
+    for method, other, sign in told:  # with -1 it is told the other way round
         pairs = []
         for metric in ("reward", "unsafe_hours"):
-            shown, minus = METRICS[metric], f"{metric}_minus_{OURS}"
-            found = over_cohorts([-shown.scale * mean_of(x, judge, method, minus) for x in asked])
+            shown, minus = METRICS[metric], f"{metric}_minus_{other}"
+            scale = sign * shown.scale
+            found = over_cohorts([scale * mean_of(x, judge, method, minus) for x in asked])
             if found["cohorts"] > 1:
                 between = span(found["low"], found["high"], shown.digits)
                 p = chance(float(rows[method, minus]["p_holm"]))
                 pairs.append(f"{signed(found['mean'], shown.digits)} {between}, p {p}")
         if len(pairs) == 2:
+            names = [name_of(x) if x != OURS else "CORMPO" for x in (method, other)][::sign]
             said.append(
-                f"Over {len(asked)} cohorts, CORMPO minus {name_of(method)} in "
+                f"Over {len(asked)} cohorts, {' minus '.join(names)} in "
                 f"{JUDGES[judge].full}: reward {pairs[0]}; unsafe hours, points, {pairs[1]}."
             )
     return said

@@ -84,6 +84,7 @@ def record(seed: int = 0) -> Transitions:
         unshaped=zero,
         next_state=jnp.asarray(later, jnp.float32),
         last=jnp.asarray(np.tile(np.arange(HOURS) == HOURS - 1, PATIENTS)),
+        died=jnp.zeros(count, bool),
         filled=jnp.zeros(count, bool),
         patient=jnp.asarray(np.repeat(np.arange(PATIENTS), HOURS)),
         role="test",

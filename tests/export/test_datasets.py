@@ -41,15 +41,34 @@ def ward():
 
 @pytest.fixture(scope="module")
 def hours(ward):
+    """The first patient died."""
     weights = HoursConfig(jump_weight=0.5, weaning_weight=0.3)
-    return make_transitions(dataclasses.replace(ward, role="train"), weights)
+    died = jnp.arange(len(ward.patient)) == 0
+    return make_transitions(dataclasses.replace(ward, role="train", died=died), weights)
 
 
 def assert_same(ours: Transitions, theirs: Transitions):
     assert ours.role == theirs.role
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert mine.dtype == other.dtype
-        assert np.array_equal(mine, other, equal_nan=mine.dtype == np.float32)
+        if mine is ours.reward:  # what a death costs besides is added and taken away
+            np.testing.assert_allclose(mine, other, rtol=0, atol=2e-6)
+        else:
+            assert np.array_equal(mine, other, equal_nan=mine.dtype == np.float32)
+
+
+def test_a_death_is_terminal_and_no_way_out(hours, ward, tmp_path):
+    """Who expects nothing behind a terminal row finds the hours of the dead in its reward."""
+    file = tmp_path / write_d4rl(tmp_path, hours, patients=ward.patient, about={})
+    rows = np.flatnonzero(np.asarray(hours.patient) == 0)
+    with h5py.File(file) as data:
+        ends, stops, rewards = (np.asarray(data[x]) for x in ("terminals", "timeouts", "rewards"))
+    assert np.flatnonzero(ends).tolist() == [rows[-1]]
+    assert not (ends & stops).any()
+    assert np.array_equal(ends | stops, hours.last)
+    own = np.asarray(hours.reward)
+    np.testing.assert_allclose(rewards - own, np.where(ends, -12.0, 0.0), atol=2e-6)
+    assert rewards[rows[-1]] < 6 * own.min()
 
 
 @pytest.mark.parametrize("charted", ["always", "at times"])
@@ -102,8 +121,11 @@ def test_minari_reads_a_stay_as_an_episode(hours, ward, tmp_path, monkeypatch):
     assert first.observations.shape == (lengths[0] + 1, 78)
     assert np.array_equal(first.actions + LOWEST, hours.level[: lengths[0]])
     assert np.array_equal(first.observations[1:, LEVEL], hours.level[: lengths[0]])
-    assert first.truncations.tolist() == [False] * (lengths[0] - 1) + [True]
-    assert not first.terminations.any()
+    assert first.terminations.tolist() == [False] * (lengths[0] - 1) + [True]  # died
+    assert not first.truncations.any()
+    second = next(x for x in data.iterate_episodes() if x.id == 1)
+    assert second.truncations.tolist() == [False] * 3 + [True]
+    assert not second.terminations.any()
     labels = json.loads(data.storage.metadata["stepdown"])
     assert (labels["role"], labels["jump_weight"], len(labels["columns"])) == ("train", 0.5, 13)
 

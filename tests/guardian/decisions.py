@@ -28,6 +28,7 @@ def ward(role: Role, *, rows: int = ROWS, seed: int = 0) -> Transitions:
         unshaped=zeros,
         next_state=jnp.asarray(state, jnp.float32),
         last=no,
+        died=no,
         filled=no,
         patient=jnp.asarray(np.arange(rows) // 20),
         role=role,

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from stepdown.policies.bc import BCConfig
+from stepdown.policies.cql import CQLConfig
 from stepdown.policies.ensemble import EnsembleConfig
 from stepdown.policies.methods import METHODS, make_recipe
 from stepdown.policies.model_based import ModelBasedConfig
@@ -73,6 +74,17 @@ def test_svr_shares_the_numbers_of_the_others_and_has_two_of_its_own():
             other.sac,
         )
         assert (recipe.support, recipe.weight) == (0.01, 1.0)
+
+
+def test_cql_shares_the_numbers_of_the_others_and_has_one_of_its_own():
+    for setting in ("ours", "paper"):
+        recipe, other = make_recipe("cql", setting), model_based("mbpo", setting)
+        assert isinstance(recipe, CQLConfig)
+        assert (recipe.updates, recipe.batch, recipe.widths, recipe.sac) == (
+            *(other.updates, other.batch, other.widths),
+            other.sac,
+        )
+        assert recipe.weight == 1.0
 
 
 def test_cloning_and_the_ensemble_are_the_same_in_both_settings():

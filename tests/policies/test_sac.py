@@ -18,6 +18,7 @@ from stepdown.policies.sac import (
     unpack,
     update,
 )
+from stepdown.problem.clinical import PAPER
 
 STATES, DISCOUNT, TEMPERATURE = 4, 0.7, 0.2
 CONFIG = SACConfig(discount=DISCOUNT, learning_rate=3e-3, target_rate=0.05, temperature=TEMPERATURE)
@@ -29,8 +30,11 @@ def small_mdp():
     return draw.normal(size=(STATES, 8)), draw.integers(STATES, size=(STATES, 8, 2))
 
 
-def all_decisions(reward, following, allowed=None) -> Batch:
-    """Every pair of state and level with both of its next states, states as unit vectors."""
+def all_decisions(reward, following, allowed=None, deadly=None) -> Batch:
+    """Every pair of state and level with both of its next states, states as unit vectors.
+
+    Nobody lives in the deadly states.
+    """
     state, choice, branch = (x.ravel() for x in np.indices((STATES, 8, 2)))
     later = following[state, choice, branch]
     allowed = np.ones((STATES, 8), bool) if allowed is None else allowed
@@ -41,6 +45,7 @@ def all_decisions(reward, following, allowed=None) -> Batch:
         reward=jnp.asarray(reward[state, choice], jnp.float32),
         allowed=jnp.asarray(allowed[state]),
         allowed_later=jnp.asarray(allowed[later]),
+        died=jnp.asarray(np.isin(later, [] if deadly is None else deadly)),
     )
 
 
@@ -75,6 +80,21 @@ def test_values_and_policy_are_those_of_soft_value_iteration(limited):
     shown = jax.nn.softmax(jnp.where(allowed, weights, -jnp.inf))
     np.testing.assert_allclose(shown, policy, atol=0.05)
     assert np.exp(log_temperature) == pytest.approx(TEMPERATURE)
+
+
+def test_a_death_is_worth_the_minimum_for_every_hour_to_come():
+    """No critic is asked behind it, so it is the worst there is, also for a short horizon."""
+    reward, following = small_mdp()
+    weights, critics, _ = learn(all_decisions(reward, following, deadly=[1]), jr.key(0))
+    death = -PAPER.reward_clip / (1 - DISCOUNT)
+    values = total = np.zeros((STATES, 8))
+    for _ in range(200):
+        total = TEMPERATURE * np.asarray(logsumexp(values / TEMPERATURE, axis=1))
+        values = reward + DISCOUNT * np.where(following == 1, death, total[following]).mean(-1)
+    np.testing.assert_allclose(critics, np.stack([values, values]), atol=0.05)
+    shown = jax.nn.softmax(weights)
+    np.testing.assert_allclose(shown, np.exp((values - total[:, None]) / TEMPERATURE), atol=0.05)
+    assert death < -PAPER.reward_clip * 1.5  # a lump of one hour would not pay for many
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +170,9 @@ def test_the_actor_follows_the_smaller_critic(swap):
 
 def test_packed_rows_give_back_the_decisions():
     allowed = np.random.default_rng(1).random((STATES, 8)) < 0.5
-    batch = all_decisions(*small_mdp(), allowed)
+    batch = all_decisions(*small_mdp(), allowed, [2])
     again = unpack(pack(batch))
-    for name in ("now", "later", "choice", "reward", "allowed", "allowed_later"):
+    for name in ("now", "later", "choice", "reward", "allowed", "allowed_later", "died"):
         np.testing.assert_array_equal(getattr(again, name), getattr(batch, name))
 
 

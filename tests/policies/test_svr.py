@@ -42,6 +42,7 @@ def recorded(reward, following, supported) -> Batch:
         reward=jnp.asarray(reward[state, choice], jnp.float32),
         allowed=everything,
         allowed_later=everything,
+        died=jnp.zeros(len(state), bool),
     )
 
 
@@ -86,7 +87,8 @@ def test_the_term_is_the_mean_square_outside_the_support():
     term = SupportTerm(table, jnp.asarray(0.05), jnp.asarray(WORST), jnp.asarray(0.7))
     rows, flags = np.array([2, 0, 3]), jnp.ones((3, 8), bool)
     states = jnp.eye(STATES)[rows]
-    batch = Batch(states, states, jnp.zeros(3, int), jnp.zeros(3), flags, flags)
+    alive = jnp.zeros(3, bool)
+    batch = Batch(states, states, jnp.zeros(3, int), jnp.zeros(3), flags, flags, alive)
     total = 0.0
     for critic in critics:
         for row, state in enumerate(rows):

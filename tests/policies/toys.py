@@ -57,6 +57,7 @@ def make_hours(states, levels, later, patient=None) -> Transitions:
         unshaped=reward,
         next_state=jnp.asarray(later),
         last=flags,
+        died=flags,
         filled=flags,
         patient=jnp.asarray(patient, jnp.int32),
         role="train",

@@ -166,6 +166,7 @@ def test_reward_scale_can_be_fitted_to_train_patients_only():
         unshaped=jnp.zeros(2),
         next_state=states,
         last=jnp.array([False, True]),
+        died=jnp.array([False, False]),
         filled=jnp.array([False, False]),
         patient=levels_of(0, 0),
         role="train",

@@ -53,7 +53,11 @@ def played(env, plan, seed, options=None):
     """Observations, rewards and infos of one episode."""
     observation, info = env.reset(seed=seed, options=options)
     steps = [(observation, 0.0, False, False, info)]
-    return steps + [env.step(action) for action in plan]
+    for action in plan:
+        steps.append(env.step(action))
+        if steps[-1][2]:  # died
+            break
+    return steps
 
 
 def test_gymnasium_finds_nothing_to_complain_about(env):
@@ -73,8 +77,8 @@ def test_the_observation_is_the_hour_in_physical_units(env):
         assert env.observation_space.high.reshape(6, 13)[0, column] == np.float32(signal.hard[1])
 
 
-def test_an_episode_is_six_decisions_and_never_terminates(env):
-    steps = played(env, [0] * 6, seed=5)  # P2 for everybody, the most dangerous plan
+def test_an_episode_is_six_decisions(env):
+    steps = played(env, [6] * 6, seed=5)
     assert [step[2] for step in steps[1:]] == [False] * 6
     assert [step[3] for step in steps[1:]] == [False] * 5 + [True]
     with pytest.raises(ResetNeeded, match="Call reset"):
@@ -110,11 +114,12 @@ def test_action_i_sets_level_i_plus_two_and_every_level_is_reachable(env):
 @given(plan=PLANS, seed=st.integers(0, 1000))
 def test_info_ends_with_the_scores_of_the_episode(env, plan, seed):
     steps = played(env, plan, seed)
-    state = jnp.stack([step[0].reshape(6, 13) for step in steps])
+    whole = steps + [steps[-1]] * (7 - len(steps))  # the dead stay as they are
+    state = jnp.stack([step[0].reshape(6, 13) for step in whole])
     episode = Episodes(
         state=state,
-        level=jnp.asarray([step[4]["level"] for step in steps]),
-        alive=jnp.asarray([step[4]["alive"] for step in steps[1:]]),
+        level=jnp.asarray([step[4]["level"] for step in whole]),
+        alive=jnp.asarray([step[4]["alive"] for step in whole[1:]]),
     )
     scores = score_episodes(jax.tree.map(lambda x: x[None], episode))
     for name in [x for x in METRICS if x != "reward"]:
@@ -128,8 +133,8 @@ def test_many_live_as_each_alone(pair):
     together = [many.reset(seed=11)] + [many.step(actions) for actions in plan]
     for number in range(MANY):
         alone = [one.reset(seed=11 + number)]
-        for hour, actions in enumerate(plan):
-            begins = hour % 7 == 6  # the step after a truncation begins the next episode
+        for actions in plan:
+            begins = any(alone[-1][2:4]) if len(alone[-1]) == 5 else False  # the step after an end
             alone.append(one.reset() if begins else one.step(int(actions[number])))
         for single, shared in zip(alone, together, strict=True):
             assert np.allclose(single[0], shared[0][number], rtol=1e-3, atol=0.05)
@@ -145,7 +150,7 @@ def test_many_reset_together_in_the_step_after_truncation(pair):
     _, many = pair
     assert many.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.NEXT_STEP
     many.reset(seed=0)
-    actions = np.zeros(MANY, int)
+    actions = np.full(MANY, 6)
     truncated = [many.step(actions)[3].all() for _ in range(7)]
     assert truncated == [False] * 5 + [True, False]
     _, rewards, _, _, infos = many.step(actions)
@@ -165,14 +170,40 @@ def test_replayed_patients_meet_the_fate_that_policies_are_judged_by():
         assert [step[4]["alive"] for step in steps[1:]] == judged.alive[start].tolist()
 
 
-def test_hours_after_death_score_the_minimum_and_are_unsafe():
+@pytest.fixture(scope="module")
+def half_dead():
+    """Patients who die in their first hour, and others at every second start."""
     ward = simulated_ward()
-    gone = jnp.zeros(len(ward.states))
-    dead = eqx.tree_at(lambda starts: starts.patient.course.alive, ward.starts, gone)
-    steps = played(WeaningEnv(PatientWard(dead, ward.world)), [3] * 6, seed=0)
-    assert [step[1] for step in steps[1:]] == [-2.0] * 6
+    alive = jnp.arange(len(ward.states)) % 2 * ward.starts.patient.course.alive
+    starts = eqx.tree_at(lambda starts: starts.patient.course.alive, ward.starts, alive)
+    return PatientWard(starts, ward.world)
+
+
+def test_a_death_terminates_and_pays_for_the_hours_that_do_not_follow(half_dead):
+    env = WeaningEnv(half_dead)
+    steps = played(env, [3] * 6, seed=0, options={"start": 0})
+    assert [(step[1], *step[2:4]) for step in steps[1:]] == [(-12.0, True, False)]
     assert steps[-1][4]["unsafe_hours"] == 1.0
-    assert not any(step[2] for step in steps)
+    assert not steps[-1][4]["alive"]
+    with pytest.raises(ResetNeeded, match="Call reset"):
+        env.step(3)
+
+
+def test_one_death_begins_one_place_anew_and_no_other(half_dead):
+    many = WeaningVectorEnv(half_dead, MANY)
+    many.reset(seed=3, options={"start": np.arange(MANY)})
+    _, rewards, terminated, truncated, _ = many.step(np.full(MANY, 6))
+    assert terminated.tolist() == [True, False] * 2
+    assert (rewards[::2] == -12.0).all()
+    assert (rewards[1::2] > -12.0).all()
+    assert not truncated.any()
+    observations, rewards, terminated, _, infos = many.step(np.full(MANY, 6))
+    assert infos["hour"].tolist() == [0, 2, 0, 2]
+    assert (rewards[::2] == 0.0).all()
+    assert not terminated.any()
+    alone = WeaningEnv(half_dead)
+    alone.reset(seed=3)
+    np.testing.assert_allclose(alone.reset()[0], observations[0])  # its second episode
 
 
 def test_no_decision_after_death_counts_as_weaning():
@@ -185,7 +216,7 @@ def test_no_decision_after_death_counts_as_weaning():
     plan = [level - 1 - 2] * 6  # one step down while the patient seemed alive, then held
     steps = played(WeaningEnv(PatientWard(dead, ward.world)), plan, 0, {"start": start})
     for name in ("ws_gradient", "ws_limits", "ws_both"):
-        assert [step[4][name] for step in steps] == [0.0] + [1.0] * 6
+        assert [step[4][name] for step in steps] == [0.0, 1.0]
 
 
 def test_shaped_rewards_are_those_of_the_definitions():

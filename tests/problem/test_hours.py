@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepdown.handover import Cohort, Role, Transitions
+from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.clinical import PAPER, normalized_reward
 from stepdown.problem.hours import (
     HoursConfig,
@@ -75,6 +76,42 @@ def test_hours_follow_one_another_sample_by_sample():
     assert np.array_equal(hours.next_state[..., CURRENT], hours.state[..., CURRENT] + 6)
     assert np.asarray(hours.last).tolist() == [False, False, False, False, True] * PATIENTS
     assert np.asarray(hours.patient).tolist() == [0] * 5 + [1] * 5 + [2] * 5
+
+
+def test_a_death_ends_the_last_hour_behind_which_none_was_lived():
+    """40 samples: the fifth row ends four samples before death. 36: its own hour was fatal."""
+    seen = np.ones((PATIENTS, STEPS), bool)
+    seen[1, 36:] = False
+    seen[2, 27:] = False
+    whole = ward(seen=seen)
+    died = dataclasses.replace(whole, died=jnp.array([True, True, False]))
+    plain, hours = make_transitions(whole), make_transitions(died)
+    assert not plain.died.any()
+    rows = np.flatnonzero(np.asarray(hours.last))
+    assert np.flatnonzero(np.asarray(hours.died)).tolist() == rows[:2].tolist()
+    np.testing.assert_array_equal(hours.next_state, plain.next_state)  # nothing is made up
+    reward, before = np.asarray(hours.unshaped), np.asarray(plain.unshaped)
+    assert reward[rows[1]] == -2.0 < before[rows[1]]
+    others = np.arange(len(reward)) != rows[1]
+    np.testing.assert_array_equal(reward[others], before[others])
+
+
+def test_a_death_long_after_the_last_whole_hour_ends_nothing():
+    """A sensor failed an hour before the end: what was lived in between is not known."""
+    cohort = dataclasses.replace(ward(), died=jnp.array([True, False, False]))
+    seen = np.array(cohort.seen)
+    seen[0, 28:39] = False  # 12 samples from the last whole hour to the last sample
+    hours = make_transitions(dataclasses.replace(cohort, seen=jnp.asarray(seen)))
+    assert not hours.died.any()
+
+
+def test_simulated_deaths_are_those_of_the_truth():
+    cohort, latents = simulate_cohort(CohortConfig(patients=64), key=jr.key(2))
+    hours = make_transitions(cohort)
+    dead = np.flatnonzero(np.asarray(latents.outcome) == 2)
+    assert 0 < len(dead) < 64
+    assert np.asarray(hours.patient)[np.asarray(hours.died)].tolist() == dead.tolist()
+    assert np.asarray(hours.last)[np.asarray(hours.died)].all()
 
 
 def test_the_level_column_holds_the_hours_level_in_all_rows():

@@ -1,5 +1,7 @@
 """Cohorts survive the way to disk and back; a wrong file is named with what is wrong."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -13,9 +15,11 @@ from stepdown.patients.cohort import CohortConfig, Latents, admit, simulate_coho
 from stepdown.records.files import (
     COHORT,
     COLUMNS,
+    DEATHS,
     KIND,
     LATENTS,
     cohort_table,
+    death_table,
     latents_to_bytes,
     read_cohort,
     read_latents,
@@ -227,6 +231,25 @@ def test_a_folder_is_verified_before_it_is_read(cohort, latents, tmp_path):
     (folder / COHORT).write_bytes(content)
     with pytest.raises(ArtifactError, match="got other bytes"):
         read_cohort(folder)
+
+
+def test_deaths_come_back_and_a_folder_without_them_tells_of_none(cohort, tmp_path):
+    known = dataclasses.replace(cohort, died=jnp.array([False, True]))
+    content = {
+        COHORT: to_parquet(cohort_table(cohort)),
+        "config.json": b'{"minutes": 10.0}',
+    }
+    write_folder(tmp_path / "old", content, kind=KIND, about={})
+    assert read_cohort(tmp_path / "old").died is None
+    content[DEATHS] = to_parquet(death_table(known))
+    write_folder(tmp_path / "new", content, kind=KIND, about={})
+    back = read_cohort(tmp_path / "new")
+    assert back.died is not None
+    np.testing.assert_array_equal(back.died, [False, True])
+    content[DEATHS] = to_parquet(death_table(dataclasses.replace(known, patient=("b", "x"))))
+    write_folder(tmp_path / "odd", content, kind=KIND, about={})
+    with pytest.raises(ArtifactError, match=r"expected patients of cohort.parquet, got 'x'"):
+        read_cohort(tmp_path / "odd")
 
 
 def test_latents_of_another_version_are_refused(cohort, latents, tmp_path):

@@ -1,5 +1,6 @@
 """Patients are split once, and parts never mix."""
 
+import dataclasses
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -46,6 +47,14 @@ def test_a_part_keeps_the_names_of_its_columns():
         rows = [wider.patient.index(name) for name in part.patient]
         assert part.columns == (*NAMES, "lactate")
         np.testing.assert_array_equal(part.signals, np.asarray(wider.signals)[rows])
+
+
+def test_a_part_keeps_its_deaths():
+    whole = dataclasses.replace(cohort(20), died=jnp.arange(20) % 3 == 0)
+    for part in split_patients(whole, key=jr.key(0)):
+        rows = np.array([whole.patient.index(name) for name in part.patient])
+        assert part.died is not None
+        np.testing.assert_array_equal(part.died, rows % 3 == 0)
 
 
 def test_a_further_column_hides_no_patient():

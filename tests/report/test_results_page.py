@@ -1,11 +1,13 @@
 """The results page: verdicts first, all numbers traced to a file, nothing from the network."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from stepdown.artifacts import provenance
-from stepdown.report.comparison import Comparison
+from stepdown.report.comparison import Comparison, safety_grid
+from stepdown.report.grids import to_markdown
 from stepdown.report.page import CAPTIONS, Section, make_page
 from stepdown.report.results_page import (
     Results,
@@ -63,6 +65,29 @@ def test_the_headline_says_who_is_ahead():
         "from the best method without density in true test patients.",
     ]
     assert "Spearman correlation" in summary_html(comparison())
+
+
+def test_the_first_screen_speaks_of_the_default_first():
+    """In truth 5 beside CORMPO's 3 and the clinicians' 0, in the twin 3 beside 1 and 0."""
+    plain = comparison()
+    planned = {"twin": judged([[3.0] * 4] * 2), "patients": judged([[5.0] * 4] * 2)}
+    both = {judge: known | {"planner": planned[judge]} for judge, known in plain.judged.items()}
+    one = replace(plain, judged=both)
+    said = headline(one)
+    assert said[:2] == [
+        "Planner, the default, is ahead of the clinicians in the twin and in true test patients.",
+        "Planner, the default, is ahead of CORMPO in the twin and in true test patients.",
+    ]
+    assert said[2:] == headline(plain)  # CORMPO keeps its story
+    page = summary_html(one)
+    first, second = page.index("Planner, in true test patients"), page.index("CORMPO, in the twin")
+    assert first < second
+    card = page[first:second]
+    assert "+5.00" in card
+    assert "against the clinicians; ahead with 2 of 2 seeds" in card
+    assert "minus CORMPO, reward: +2.000" in card
+    (line,) = [x for x in to_markdown(safety_grid(one)).splitlines() if "Planner" in x]
+    assert line.startswith("| **Planner** |")
 
 
 def test_the_lead_counts_methods_seeds_and_patients():

@@ -120,6 +120,7 @@ def toy_hours(rows: int, role: Role, seed: int) -> Transitions:
         unshaped=jnp.asarray(np.zeros(rows, np.float32)),
         next_state=states(later, levels, level),
         last=jnp.asarray(~flags),
+        died=jnp.asarray(flags),
         filled=jnp.asarray(flags),
         patient=jnp.asarray(np.arange(rows) % PATIENTS, jnp.int32),
         role=role,
