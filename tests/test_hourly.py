@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from stepdown.app.gates import Bedside, state_refusals
 from stepdown.evaluation.forecast import score_forecasts, summarize
 from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import make_plan
@@ -23,7 +24,7 @@ from stepdown.problem.stays import score_stays
 from stepdown.records.split import split_patients
 from stepdown.report.cohort_report import describe_cohort, hourly
 from stepdown.report.recorded import missing_section
-from stepdown.signals import MAP, NAMES, columns_with
+from stepdown.signals import MAP, NAMES, REQUIRED, columns_with
 from stepdown.training import FitConfig
 from stepdown.twin.calibrated import CalibratedConfig
 from stepdown.twin.fit import TwinConfig, fit_twin
@@ -240,3 +241,17 @@ def test_recorded_drugs_are_the_rates_at_the_start_of_each_hour():
     only = record_drugs(cohort, latents, ("vis",))
     assert only.columns == columns_with(("vis",))
     assert np.array_equal(only.signals[..., 12], recorded.signals[..., 13], equal_nan=True)
+
+
+# ── at the bedside ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_single_row_is_not_taken_for_a_signal_that_stands_still():
+    signals = np.full((1, len(NAMES)), np.nan)
+    for name, value in {"map": 80, "sbp": 98, "dbp": 68, "pulsatility": 30, "hr": 75}.items():
+        signals[0, NAMES.index(name)] = value
+    yes, no, level = np.asarray(True), np.asarray(False), np.asarray(6)
+    age, likeness = np.asarray(0.0), np.asarray(0.6)
+    bed = Bedside(signals, level, np.asarray(9), age, yes, no, no, np.asarray(-1), likeness,
+                  minutes=60.0)  # fmt: skip
+    assert not state_refusals(bed, REQUIRED).any()

@@ -271,7 +271,7 @@ class ByChart:
         held = np.where(self.age <= HELD, self.last, np.nan)
         held[:, list(REQUIRED)] = charted[:, list(REQUIRED)]
         seen = np.concatenate([held, states[:, -1, -1:]], -1)[:, None]
-        seen = with_doses(seen, doses, DRUGS if self.drugs else ())
+        seen = with_doses(seen, doses if self.drugs else np.full_like(doses, np.nan), DRUGS)
         known = ~np.isnan(held[:, [NAMES.index(name) for name in CHARTED]]).any(1)
         self.asked.append(float(known.mean()))
         chosen = np.asarray(
