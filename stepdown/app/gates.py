@@ -229,6 +229,8 @@ def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
     """
     values = bed.signals[..., [i for i in columns if bed.columns[i] not in HELD]]
     steps = values.shape[-2]
+    if steps == 1:  # a single row neither moves nor stands still
+        return np.zeros((*values.shape[:-2], values.shape[-1]), bool)
     span = min(int(np.ceil(config.flat / bed.minutes)), steps - 1)  # steps without a change
     same = values[..., 1:, :] == values[..., :-1, :]
     runs = [same[..., i : i + span, :].all(-2) for i in range(steps - span)]

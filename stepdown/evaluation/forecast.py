@@ -206,7 +206,7 @@ METRICS: dict[str, Callable[[ForecastScores], np.ndarray]] = {
     "mae_z_inside": lambda s: _where(s.inside, _mean(_in_sd(s.absolute, s), s)),
     "mse_z": lambda s: _mean(_in_sd(_in_sd(s.squared, s), s), s),
     "mse_map": lambda s: np.asarray(s.squared)[:, MAP],
-    "trend": lambda s: np.asarray(s.trend == s.true_trend, float),
+    "trend": lambda s: _where(has_trend(s), np.asarray(s.trend == s.true_trend, float)),
     "crps": lambda s: _mean(s.crps, s),
     "crps_published": lambda s: _mean(_in_published(s.crps, s), s),
     "crps_z": lambda s: _mean(_in_sd(s.crps, s), s),
@@ -230,7 +230,8 @@ def summarize(scores: ForecastScores) -> dict:
     static, level = np.asarray(scores.static), np.asarray(scores.level)
     rows = {name: metric(scores) for name, metric in METRICS.items()}
     overall = {name: _plain(values) for name, values in rows.items()}
-    overall |= {"trend_base": max(counts) / max(sum(counts), 1)}
+    frequent = max(counts) / max(sum(counts), 1)
+    overall |= {"trend_base": frequent if has_trend(scores) else None}
     overall |= {"rows": len(static), "patients": len(np.unique(scores.patient))}
     return overall | {
         "signals": {scores.scaler.columns[i]: _signal(scores, i) for i in scores.scaler.present},
@@ -275,6 +276,11 @@ def _require_pairs(ours: ForecastScores, theirs: ForecastScores) -> None:
         ours.scaler.sd, theirs.scaler.sd
     ):
         raise ValueError("expected one scale for both forecasters, got two. Pass the same scaler.")
+
+
+def has_trend(scores: ForecastScores) -> bool:
+    """Whether an hour has a slope: one that is a single row has none."""
+    return scores.low.shape[1] > 1
 
 
 def _mean(values, scores: ForecastScores) -> np.ndarray:

@@ -69,7 +69,9 @@ class MakeFigureNumbers:
             arrays |= _same_hours(first, twin, moments, starts)
             team = read_ruled(desk, self.ruled, bench.first, ())[TEAM]
             arrays |= _clinicians_hours(team, twin, moments, starts)
-        return arrays_and_info(arrays, {"cases": list(CASES), "horizons": list(self.horizons)})
+        count = arrays["horizon/records/reward"].shape[1]
+        about = {"cases": list(CASES), "horizons": list(self.horizons[:count])}
+        return arrays_and_info(arrays, about)
 
 
 def _constants(desk: Desk, ensemble: Job, moments: Moments) -> dict[str, np.ndarray]:
@@ -99,8 +101,8 @@ def _rewards(twin: Twin, test: Transitions) -> dict[str, np.ndarray]:
 
 def _horizons(twin: Twin, test: Transitions, look: MakeFigureNumbers) -> dict[str, np.ndarray]:
     """The clinicians' decisions in the twin and in the records, up to the longest horizon."""
-    longest = look.horizons[-1]
-    runs = find_runs(test, longest)
+    horizons, runs = _recorded_runs(test, look.horizons)
+    longest = horizons[-1]
     draw = np.random.default_rng(KEY)
     starts = np.sort(draw.choice(runs, min(look.runs, len(runs)), replace=False))
     within = starts[:, None] + np.arange(longest)
@@ -115,9 +117,19 @@ def _horizons(twin: Twin, test: Transitions, look: MakeFigureNumbers) -> dict[st
         whole = jnp.concatenate([state[:, None], later], axis=1)
         for metric in ("reward", "acp", "ws_gradient"):
             arrays[f"horizon/{who}/{metric}"] = np.stack(
-                [_scores(whole, levels, hours)[metric] for hours in look.horizons], axis=1
+                [_scores(whole, levels, hours)[metric] for hours in horizons], axis=1
             )
     return arrays
+
+
+def _recorded_runs(test: Transitions, horizons: tuple[int, ...]):
+    """The horizons that somebody's hours in a row cover, and where these begin."""
+    for count in range(len(horizons), 1, -1):
+        try:
+            return horizons[:count], find_runs(test, horizons[count - 1])
+        except ValueError:  # charts are full of holes
+            continue
+    return horizons[:1], find_runs(test, horizons[0])
 
 
 @eqx.filter_jit

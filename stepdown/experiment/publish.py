@@ -3,6 +3,7 @@
 Everything is read from finished jobs; nothing is fitted or scored here.
 """
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 
@@ -15,10 +16,16 @@ from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, Trained, read_judged
 from stepdown.experiment.legs import legs_words, read_legs
-from stepdown.experiment.patients import ImportPatients, SimulatePatients, read_patients, read_truth
+from stepdown.experiment.patients import (
+    ImportPatients,
+    SimulatePatients,
+    read_hours,
+    read_patients,
+    read_truth,
+)
 from stepdown.experiment.plan import PERCENTILE, EvidencePlan, Plan, finished_evidence
 from stepdown.experiment.presets import ExperimentConfig
-from stepdown.experiment.readers import read_policies
+from stepdown.experiment.readers import read_policies, read_twin
 from stepdown.experiment.training import ChooseTrial
 from stepdown.experiment.twins import read_examples
 from stepdown.guardian.fit import KIND as GUARDIAN
@@ -28,7 +35,13 @@ from stepdown.policies.methods import DEFAULT_METHOD, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.metrics import METRICS as EVERY_METRIC
 from stepdown.records.split import Parts, make_parts, save_fitted
-from stepdown.report.cohort_report import cohort_section, describe_cohort, moment_rows, moments_text
+from stepdown.report.cohort_report import (
+    Row,
+    cohort_section,
+    describe_cohort,
+    moment_rows,
+    moments_text,
+)
 from stepdown.report.comparison import PRESET, SEARCHED, Comparison, same_question, short_grid
 from stepdown.report.comparison_figures import (
     SensitivityPoint,
@@ -52,13 +65,15 @@ from stepdown.report.model_figures import (
     draw_shifts,
 )
 from stepdown.report.model_tables import guardian_grid, guardian_rows, guardian_text, twin_grid
-from stepdown.report.page import BANNER, Section
+from stepdown.report.page import BANNER, Section, chapter_of
 from stepdown.report.patient_figures import (
     draw_agreement,
     draw_records,
     draw_rollouts,
     draw_weaning,
 )
+from stepdown.report.recorded import BANNER as RECORDINGS
+from stepdown.report.recorded import missing_section, patients_section
 from stepdown.report.results_page import Results, make_tables, results_page, say_across
 from stepdown.signals import HIGHEST, HORIZON, LOWEST
 from stepdown.training import member
@@ -95,6 +110,10 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
     pictures |= draw_twins(plan, desk) | {"shifts": draw_shifts(guardians)}
     pictures |= draw_cohorts(plans[1:], desk, comparisons)
     pictures |= named_pictures(evidence, [draw_evidence(one) for one in evidence])
+    recorded = isinstance(plan.patients.work, ImportPatients)
+    if recorded:  # nothing to hold a promise against
+        rows = tuple(row for row in rows if not math.isnan(row.ours))
+        pictures = {x: png for x, png in pictures.items() if chapter_of(x) != "truth"}
     made = in_order([job for each in plans for job in each.jobs])
     more = [job for each in judged for job in each.by_kind.values()]
     results = Results(
@@ -107,10 +126,11 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         searches=search_rows([job for each in plans for job in each.searches], desk),
         pictures=pictures,
         sections=[
-            _cohort_section(rows, patients),
+            _patients(rows, patients),
             Section("Have we seen this before", to_html(guardian_grid(guardians))),
         ],
-        banner=f"{BANNER} {QUICK}" if sizes.shrink else BANNER,
+        banner=" ".join([RECORDINGS if recorded else BANNER, *[QUICK] * bool(sizes.shrink)]),
+        recorded=_missing(plan, desk, judged, cohort) if recorded else None,
         stages=stage_seconds(in_order([*made, *more]), desk),
         took=legs_words(legs) if (legs := read_legs(desk.path)) else "",
         evidence=evidence,
@@ -292,11 +312,19 @@ def _lead(plan: Plan, parts: Parts) -> str:
     return f"{stays:,} {whose} stays on a micro-axial heart pump, {hours:,.0f} hours ({plan.name})."
 
 
-def _cohort_section(rows, files: Mapping[str, Content]) -> Section:
-    overview, card = files.get(f"cohort/{OVERVIEW}"), files.get(f"cohort/{CARD}")
-    if not isinstance(overview, bytes) or not isinstance(card, bytes):  # imported
-        return Section("The patients", "<p>Imported recordings; the truth behind is unknown.</p>")
+def _patients(rows: Sequence[Row], files: Mapping[str, Content]) -> Section:
+    card, overview = (files.get(f"cohort/{name}", b"") for name in (CARD, OVERVIEW))
+    assert isinstance(card, bytes)
+    assert isinstance(overview, bytes)
+    if not overview:  # imported
+        return patients_section(rows, card.decode())
     return cohort_section(rows, overview, card.decode())
+
+
+def _missing(plan: Plan, desk: Desk, judged: Sequence[EvidencePlan], cohort: Cohort) -> Section:
+    """What nobody can say about recorded patients."""
+    hours, kinds = read_hours(desk, plan.patients), {x for one in judged for x in one.by_kind}
+    return missing_section(cohort, hours, read_twin(desk, plan.bench.twin).scaler.names, kinds)
 
 
 # ── pictures ─────────────────────────────────────────────────────────────────────────────────────
@@ -351,7 +379,9 @@ def _draw_figures(plan: Plan, desk: Desk, main: Comparison, cohort: Cohort) -> d
     share = np.bincount(seen - LOWEST, minlength=HIGHEST - LOWEST + 1) / len(seen)
     found = {
         who: {
-            metric: arrays[f"horizon/{who}/{metric}"] for metric in ("reward", "acp", "ws_gradient")
+            metric: values
+            for metric in ("reward", "acp", "ws_gradient")
+            if not np.isnan(values := arrays[f"horizon/{who}/{metric}"]).all()
         }
         for who in ("records", "twin")
     }
@@ -364,6 +394,8 @@ def _draw_figures(plan: Plan, desk: Desk, main: Comparison, cohort: Cohort) -> d
         "agreement": draw_agreement(chosen, recorded, before),
     }
     for name, cases in ROLLOUTS.items():
+        if name == "rollouts ws" and "ws_gradient" not in found["records"]:
+            continue  # nobody knows which hours were steady
         episodes = {words: _episodes(arrays, info["cases"].index(words)) for words in cases}
         if all(episodes.values()):
             pictures[name] = draw_rollouts(episodes)

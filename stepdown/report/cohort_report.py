@@ -38,7 +38,7 @@ from stepdown.problem.clinical import (
 )
 from stepdown.report.grids import DASH, Cell, Grid, minus, number, pipes, to_html, to_text
 from stepdown.report.page import Section, picture, render_markdown
-from stepdown.signals import KNOWN, LEVELS, SAMPLE_MINUTES
+from stepdown.signals import KNOWN, LEVELS, REQUIRED, SAMPLE_MINUTES
 
 WARNING = (
     "Simulated cohort, calibrated to published moments only; not evidence on patients; "
@@ -235,12 +235,13 @@ def describe_cohort(cohort: Cohort) -> tuple[Row, ...]:
 
 
 def hourly(cohort: Cohort) -> dict[str, np.ndarray]:
-    """Reward, rounded level and stability of every full hour; one flat array each."""
+    """Reward, level and stability of every full hour with what these need; flat arrays."""
     return _measure_hours(every_ten_minutes(cohort))
 
 
 def _measure_hours(cohort: Cohort) -> dict[str, np.ndarray]:
     signals, levels, full = hours_of(cohort)
+    full = full & ~np.isnan(signals[..., list(REQUIRED)]).all(2).any(-1)
     states = np.concatenate([signals, levels[..., None]], -1).astype(np.float32)[full]
     reward, strict, limits, gradient = in_groups(_score_hours, (states,), size=HOURS_AT_ONCE)
     level = np.floor(levels.mean(-1) + 0.5)

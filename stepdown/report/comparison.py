@@ -347,8 +347,10 @@ def safety_grid(comparison: Comparison) -> Grid:
         "patients; ≈ where that contains zero. ± is the sd over seeds. Bold: clearly ahead of "
         f"every other learned method; and the name of the default. {_noise(comparison)} "
         "Reward: 3.84 at best, −12 at worst. "
-        "Room: 0 % are the clinicians, 100 % the look-ahead. Constant levels are in the CSV. "
-        f"Paper: {SOURCES[comparison.data]}; its clinicians are its recorded expert."
+        + "Room: 0 % are the clinicians, 100 % the look-ahead. "
+        * bool(rooms)
+        + f"Constant levels are in the CSV. Paper: {SOURCES[comparison.data]}; "
+        "its clinicians are its recorded expert."
     )
     lines, groups = _grouped(
         comparison, lambda x: [*line(x), *[valued(rooms.get(x), 0)] * bool(rooms)]

@@ -212,15 +212,20 @@ def draw_score_distributions(comparison: Comparison) -> bytes:
     judge = comparison.surest
     judged = comparison.judged[judge]
     shown = [x for x in SCORED if x in judged] or list(judged)[:4]
+    metrics = {
+        name: metric
+        for name, metric in METRICS.items()
+        if np.isfinite(values_of(judged[shown[0]], name)).all()  # it may not be defined
+    }
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(len(shown), len(METRICS), sharex="col", sharey="col", squeeze=False)
+        axes = figure.subplots(len(shown), len(metrics), sharex="col", sharey="col", squeeze=False)
         for row, method in zip(axes, shown, strict=True):
-            for axis, (name, metric) in zip(row, METRICS.items(), strict=True):
+            for axis, (name, metric) in zip(row, metrics.items(), strict=True):
                 values = metric.scale * values_of(judged[method], name).ravel()
                 _histogram(axis, values, metric.edges, look_of(method)["color"])
             row[0].set_ylabel(f"{name_of(method)}\n% of episodes")
-        for axis, metric in zip(axes[-1], METRICS.values(), strict=True):
+        for axis, metric in zip(axes[-1], metrics.values(), strict=True):
             axis.set_xlabel(metric.axis)
             axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         words = f"Scores of all episodes, {JUDGES[judge].words} (line: mean)"

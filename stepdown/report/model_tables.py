@@ -101,12 +101,14 @@ def forecasts_text(models: Mapping[str, Scores], base: str) -> str:
     """
     lines = [_line(name, [one[x] for x in TWIN_METRICS]) for name, one in models.items()]
     known = models[base]
+    trend = ""
+    if known["trend_base"] is not None:
+        trend = f"; always guessing the most frequent trend scores {known['trend_base']:.3f}"
     return (
         f"{to_text(Grid('', ('model', *TWIN_METRICS), tuple(lines)), rule=False)}"
         f"\n{known['rows']:,} hours of {known['patients']:,} patients, "
         f"{known['changing']['rows']:,} with a change of level, "
-        f"{known['inside']['rows']:,} inside the hour; "
-        f"always guessing the most frequent trend scores {known['trend_base']:.3f}.\n"
+        f"{known['inside']['rows']:,} inside the hour{trend}.\n"
     )
 
 

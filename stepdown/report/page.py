@@ -192,6 +192,12 @@ def provenance_section(about: Mapping[str, Any]) -> Section:
     return Section("How this came about", f"<table>{''.join(lines)}</table>")
 
 
+def chapter_of(name: str) -> str:
+    """The chapter in which a picture stands."""
+    caption = CAPTIONS.get(name.partition(",")[0])
+    return "more" if caption is None else caption.chapter
+
+
 def show(pictures: Mapping[str, bytes], chapter: str) -> str:
     """The pictures of a chapter as HTML, in the order of `CAPTIONS`; unknown ones are in "more"."""
     bases = {name: name.partition(",")[0] for name in pictures}

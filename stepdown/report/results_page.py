@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from stepdown.evaluation.compare import (
     COLUMNS,
     against_best,
@@ -49,7 +51,13 @@ from stepdown.report.comparison import (
     time_grid,
     time_rows,
 )
-from stepdown.report.evidence import Findings, evidence_section, evidence_tables, first_screen
+from stepdown.report.evidence import (
+    NO_TRUTH,
+    Findings,
+    evidence_section,
+    evidence_tables,
+    first_screen,
+)
 from stepdown.report.grids import chance, signed, span
 from stepdown.report.labels import (
     BASELINES,
@@ -134,6 +142,8 @@ DEFINITIONS = {
     "Disagreement": "a penalty by how far the ensemble's members lie apart, instead of by density.",
 }
 
+OF_TRUTH = ("Test and fresh patients", "Room")  # that recordings do not have
+
 
 @dataclass(frozen=True)
 class Results:
@@ -152,6 +162,7 @@ class Results:
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
     searches: Trials = ()  # before the trainings
     sampled: Sequence[Comparison] = ()  # the same rows, judged by drawn levels
+    recorded: Section | None = None  # of patients without a truth: what is missing
 
     def __post_init__(self):
         if not self.comparisons:
@@ -259,6 +270,7 @@ def results_page(results: Results) -> str:
     twins = ["".join(table.html) for table in _models(results)]
     evidence = evidence_section(results.evidence, pictures)
     chapters = [
+        *([results.recorded] if results.recorded else []),
         Section("Promise and truth", show(pictures, "truth"), "truth"),
         Section("Evidence beyond the twin", evidence, "evidence"),
         Section("The comparison", _comparison(results), "comparison"),
@@ -270,7 +282,7 @@ def results_page(results: Results) -> str:
         Section("The records", show(pictures, "records"), "records"),
         *results.sections,
         Section("More pictures", show(pictures, "more"), "more"),
-        Section("Definitions", _definitions(), "definitions"),
+        Section("Definitions", _definitions(results.recorded is not None), "definitions"),
     ]
     kept = [*(one for one in chapters if one.body.strip()), _origin(results)]
     main = results.main
@@ -288,7 +300,9 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
     claims = "".join(part for table in _claims(results) for part in table.html)
-    return f"{summary_html(results.main, first, more)}<nav>{links}</nav>\n{claims}{caveat}"
+    warned = f'<p class="warn">{html.escape(NO_TRUTH)}</p>' if results.recorded else ""
+    summary = summary_html(results.main, first, [x for x in more if x != NO_TRUTH])
+    return f"{warned}{summary}<nav>{links}</nav>\n{claims}{caveat}"
 
 
 def _comparison(results: Results) -> str:
@@ -303,10 +317,11 @@ def _comparison(results: Results) -> str:
     return "\n".join(parts)
 
 
-def _definitions() -> str:
+def _definitions(recorded: bool) -> str:
     lines = (
         f"<li><strong>{html.escape(name)}</strong>: {html.escape(words)}</li>"
         for name, words in DEFINITIONS.items()
+        if not recorded or name not in OF_TRUTH
     )
     return f"<ul>{''.join(lines)}</ul>"
 
@@ -354,6 +369,7 @@ def find_verdicts(
                 for metric in METRICS
                 if metric != "reward"
                 if (one := margin_of(comparison, judge, metric, [reward.best], method))
+                and np.isfinite(one.found["mean"])  # a score may not be defined (metrics.py)
             }
             found.append(Verdict(judge, reward, others))
     return found
@@ -541,8 +557,13 @@ def lead_of(comparison: Comparison) -> str:
 def say_against(comparison: Comparison, judge: str, baselines: Sequence[str]) -> list[str]:
     """Two sentences: CORMPO's reward against the best of these, and the other metrics."""
     against = [name_of(x) for x in baselines]
-    others = {name: metric.said for name, metric in METRICS.items() if name != "reward"}
     named = _named(comparison, judge)
+    others = {
+        name: metric.said
+        for name, metric in METRICS.items()
+        if name != "reward"
+        if all(np.isfinite(values_of(x, name)).all() for x in named.values())
+    }
     return against_best(named, JUDGES[judge].full, name_of(OURS), against, others)
 
 
