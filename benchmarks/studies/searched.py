@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.searched --plain DIR --searched DIR
 
-The jobs of two runs of `full`, one of them with `--no-search`, are read and compared cohort by
+The jobs of two runs of `full`, one of them with `--search`, are read and compared cohort by
 cohort; only cohorts whose searches are finished count. `--csv FILE` keeps what was found;
 `--tables FILE` prints the tables of such a file.
 """
@@ -21,7 +21,7 @@ from stepdown.experiment.presets import sizes_of
 from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import JUDGES, name_of
 
-SEARCHED = tuple(name for name, method in METHODS.items() if method.dynamics != "twin")
+SEARCHED = tuple(x.name for x in METHODS.values() if x.dynamics not in ("twin", "ridge"))
 METRICS = ("reward", "unsafe_hours", "acp", "ws_gradient")
 COLUMNS = ("cohort", "method", "chosen", "promised", "judge", "metric", "plain", "searched")
 Found = dict[tuple[str, str, str, str], tuple[float, float]]  # cohort, method, judge, metric
@@ -45,7 +45,7 @@ def main() -> None:
 def write(path: Path, plain: Path, searched: Path) -> None:
     """Every method of every cohort whose searches are finished, before every judge."""
     desks = [Desk(jobs_of(out)) for out in (plain, searched)]
-    sizes = sizes_of("full")
+    sizes = sizes_of("full", search=True)
     rows = [row for x in sizes.cohorts for row in _rows(make_plan(sizes, x), *desks)]
     if not rows:
         raise SystemExit(f"expected a cohort with all its searches in {searched}.jobs, got none.")

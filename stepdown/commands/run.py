@@ -54,7 +54,7 @@ class RunConfig:
     ray: str | None = None  # "auto" or the address of a Ray cluster: jobs run there
     workers: int = 1  # processes of this machine that make jobs side by side
     minutes: float | None = None  # to end after; the same command goes on from there
-    search: bool = True  # search first where the preset does; else train as its methods say
+    search: bool = False  # six trials of every row first; else train as the design says
     version: Version = 2  # of the simulated patients; 1: as before they moved like real ones
     judge: JudgeName = "best"  # whose twin judges: the paper's, ours, or both side by side
 
@@ -203,7 +203,7 @@ def asked_for(run: Path) -> RunConfig:
         about["preset"],
         run,
         own,
-        search=asked.get("search", True),
+        search=asked.get("search", False),
         version=version,
         judge=asked.get("judge", "best"),
     )
@@ -211,7 +211,7 @@ def asked_for(run: Path) -> RunConfig:
 
 def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
     """Refuse to train anything: a run may have taken hours on another machine."""
-    searched = "" if asked.search else " --no-search"
+    searched = " --search" if asked.search else ""
     searched += f" --version {asked.version} --judge {asked.judge}"
     if missing:
         raise ValueError(

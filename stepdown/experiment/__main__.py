@@ -26,13 +26,11 @@ def main() -> None:
     parser.add_argument("--ray", help="auto or the address of a Ray cluster: jobs run there")
     parser.add_argument("--workers", type=int, default=1, help="processes of this machine")
     parser.add_argument("--minutes", type=float, help="to end after; call again to go on")
-    parser.add_argument("--no-search", action="store_true", help="train as the preset says")
+    parser.add_argument("--search", action="store_true", help="six trials of every row first")
     parser.add_argument("--version", type=int, choices=(1, 2), default=2, help="of the patients")
     parser.add_argument("--judge", choices=("tdt", "best", "both"), default="best")
     asked = parser.parse_args()
-    config = sizes_of(
-        asked.preset, search=not asked.no_search, version=asked.version, judge=asked.judge
-    )
+    config = sizes_of(asked.preset, search=asked.search, version=asked.version, judge=asked.judge)
     plans = make_plans(config)
     if asked.stage.startswith("evidence"):
         jobs = [job for plan in plans for job in make_evidence(plan).by_kind.values()]

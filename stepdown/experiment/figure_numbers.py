@@ -158,7 +158,8 @@ def _agreement(policies: Mapping[str, Policy], test: Transitions) -> dict[str, n
 
 @eqx.filter_jit
 def _modes(policy: Policy, states):
-    return jax.vmap(partial(Mode(policy), None, key=None))(states)
+    one = partial(Mode(policy), None, key=None)
+    return jax.lax.map(one, states, batch_size=256)  # a planner imagines many hours for each
 
 
 def _same_hours(

@@ -1,6 +1,12 @@
-"""How large a run is: four presets of one config."""
+"""How large a run is: four presets of one config.
 
+Who is compared in `full`, on which cohorts, and on which one `paper` is judged stands in
+design.json beside this file, committed before the results.
+"""
+
+import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from stepdown.guardian.flow import FlowConfig
@@ -66,7 +72,7 @@ class ExperimentConfig:
     fresh: int = 300  # patients simulated anew to judge by; 0 for none
     sampled: bool = False  # judge drawn levels, too, in tables beside those of the most probable
     sweeps: bool = True  # sensitivity to tau, lambda, lambda 1 and lambda 2
-    searches: bool = False  # six trials of every method but those learned in the twin come first
+    searches: bool = False  # six trials of every method but those learned in a twin come first
 
     @property
     def fitted(self) -> tuple[TwinConfig, ...]:
@@ -88,6 +94,19 @@ class ExperimentConfig:
         return JUDGING_TWIN if ours else PAPER_TWIN
 
 
+DESIGN: dict[str, Any] = json.loads(
+    Path(__file__).with_name("design.json").read_text(encoding="utf-8")
+)
+_FULL = DESIGN["full"]
+
+
+def designed_cohorts(version: Version) -> tuple[CohortChoice, ...]:
+    """The cohorts of `full`, the presets by turns, so that a part of them is a part of each."""
+    seeds: dict[PresetName, list[int]] = _FULL["seeds"][str(version)]
+    each = [[CohortChoice(preset, seed) for seed in own] for preset, own in seeds.items()]
+    return tuple(one for turn in zip(*each, strict=True) for one in turn)
+
+
 _TINY = FitConfig(epochs=2, batch=32)
 _POCKET_TWINS = (
     TwinConfig(TWINS["persistence"], PersistenceConfig(errors=64)),
@@ -101,21 +120,26 @@ _POCKET_PAPER_TWIN = TwinConfig(
 TINY_ENSEMBLE = EnsembleConfig(members=2, elites=2, width=16, depth=1, fit=_TINY)
 TINY_TRAINING = Shrink(20, 10, 16, (16, 16), 32, 2)
 PRESETS: dict[RunPreset, ExperimentConfig] = {
-    "paper": ExperimentConfig(sampled=True),
+    "paper": ExperimentConfig(
+        cohorts=(CohortChoice(DESIGN["paper"]["preset"], DESIGN["paper"]["seed"]),),
+        methods=(*COMPARED, *(name for name, x in METHODS.items() if x.group == "planning")),
+        sampled=True,
+    ),
     "full": ExperimentConfig(
-        cohorts=tuple(
-            CohortChoice(preset, seed)
-            for seed in (7, 8, 9)
-            for preset in ("guarded", "benign", "hidden")
-        ),
+        cohorts=designed_cohorts(2),
+        patients=_FULL["patients"],
         twins=tuple(map(twin_config, ("persistence", "best"))),
         twin_seeds=1,
         windows=False,
         data=("recorded",),
         settings=("ours",),
-        methods=tuple(name for name in METHODS if name != "expert"),
+        methods=tuple(_FULL["rows"]),
+        rules=tuple(_FULL["rules"]),
+        seeds=_FULL["training_seeds"],
+        episodes=_FULL["episodes"],
+        fresh=_FULL["fresh"],
         sweeps=False,
-        searches=True,
+        searches=_FULL["searched"],
     ),
     "demo": ExperimentConfig(
         twins=tuple(
@@ -172,8 +196,14 @@ def require_apart(config: ExperimentConfig) -> None:
 
 
 def sizes_of(
-    preset: RunPreset, *, search: bool = True, version: Version = 2, judge: JudgeName = "best"
+    preset: RunPreset,
+    *,
+    search: bool = False,
+    version: Version = 2,
+    judge: JudgeName = "best",
 ) -> ExperimentConfig:
-    """A preset, with its searches or without, on patients of a version, before these twins."""
+    """A preset on patients of a version, before these twins; `search` for every row first."""
     sizes = PRESETS[preset]
-    return replace(sizes, searches=sizes.searches and search, version=version, judge=judge)
+    cohorts = designed_cohorts(version) if preset == "full" else sizes.cohorts
+    searches = sizes.searches or search
+    return replace(sizes, cohorts=cohorts, searches=searches, version=version, judge=judge)

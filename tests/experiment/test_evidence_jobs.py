@@ -137,7 +137,7 @@ def test_regret_is_that_of_every_seeds_own_field():
 
 # ── certificates: what each policy was trained with ──────────────────────────────────────────────
 
-FULL = PRESETS["full"]
+FULL = replace(PRESETS["full"], searches=True)
 
 
 def charging(per_nat: float) -> Guardian:

@@ -1,6 +1,7 @@
 """Cohorts of one comparison share no patient: shown by the patients themselves."""
 
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,17 +9,18 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.studies.independent import cohorts_of, read_design
 from stepdown.experiment.jobs import Desk, Job, run_job
 from stepdown.experiment.judging import simulate_fresh
 from stepdown.experiment.patients import SimulatePatients, read_truth
 from stepdown.experiment.plan import make_plans
-from stepdown.experiment.presets import PRESETS, CohortChoice
+from stepdown.experiment.presets import DESIGN, PRESETS, CohortChoice, sizes_of
 from stepdown.patients.cohort import CohortConfig, Latents
 from stepdown.patients.population import Version
 from stepdown.signals import SPEED
 
 PATIENTS, HOURS = 3, 2.0
-SEVERAL = sorted(name for name, sizes in PRESETS.items() if len(sizes.cohorts) > 1)
+STUDY = read_design()  # of the study on independent cohorts
 
 
 def numbers_of(signals: np.ndarray, latents: Latents) -> tuple[np.ndarray, np.ndarray]:
@@ -50,17 +52,45 @@ def draw(
     }
 
 
-@pytest.mark.parametrize("preset", SEVERAL)
-def test_no_two_cohorts_of_a_preset_share_a_patient(preset, tmp_path):
-    sizes = PRESETS[preset]
+def test_no_two_cohorts_share_a_patient(tmp_path):
+    """Neither to learn from nor to judge by: those of `full`, and the one of `paper`."""
+    cohorts = (*PRESETS["full"].cohorts, *PRESETS["paper"].cohorts)
     drawn: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for one in sizes.cohorts:
-        drawn |= draw(one, tmp_path, sizes.version)
-    assert len(drawn) == 2 * len(sizes.cohorts)
+    for one in cohorts:
+        drawn |= draw(one, tmp_path, PRESETS["full"].version)
+    assert len(drawn) == 2 * len(cohorts) == 50
     for (name, ours), (other, theirs) in itertools.combinations(drawn.items(), 2):
         # a trait may be yes or no, and a signal may be at a bound
         assert shared(ours[0], theirs[0]) < 0.5, (name, other)
         assert shared(ours[1], theirs[1]) < 0.1, (name, other)
+
+
+def test_the_run_and_the_study_name_the_same_cohorts():
+    assert DESIGN["full"]["seeds"] == STUDY["test"]["seeds"]
+    versions: tuple[Version, ...] = (1, 2)
+    for version in versions:
+        cohorts = sizes_of("full", version=version).cohorts
+        assert {(x.preset, x.seed) for x in cohorts} == {
+            (x["preset"], x["seed"]) for x in cohorts_of(STUDY, "test") if x["version"] == version
+        }
+        assert [x.preset for x in cohorts[:3]] == ["guarded", "hidden", "benign"]
+        assert all(
+            sum(x.preset == y for x in cohorts) >= 8 for y in ("guarded", "hidden", "benign")
+        )
+    assert PRESETS["full"].seeds == 5
+    assert {"planner", "distilled", "cormpo_kde", "mbpo"} < set(PRESETS["full"].methods)
+
+
+def test_the_paper_preset_is_judged_where_nothing_was_designed():
+    """Neither on a seed that was burnt nor on one of another comparison."""
+    (cohort,) = PRESETS["paper"].cohorts
+    prose = " ".join(STUDY["known_before"])
+    burnt = {int(x) for x in re.findall(r"\b\d+\b", prose)}
+    for first, last in re.findall(r"\b(\d+) to (\d+)\b", prose):
+        burnt |= set(range(int(first), int(last) + 1))
+    assert {7, 8, 9, 101, 13, 1115, 2128, 443} < burnt
+    elsewhere = {x["seed"] for part in ("development", "test") for x in cohorts_of(STUDY, part)}
+    assert cohort.seed not in burnt | elsewhere
 
 
 def test_one_seed_of_version_1_was_one_cohort_under_three_names(tmp_path):

@@ -18,12 +18,14 @@ from stepdown.experiment.jobs import (
 )
 from stepdown.experiment.judging import JudgePolicies
 from stepdown.experiment.plan import make_plan
-from stepdown.experiment.presets import PRESETS, CohortChoice, sizes_of
+from stepdown.experiment.presets import DESIGN, PRESETS, CohortChoice, sizes_of
 from stepdown.experiment.training import TrainPolicy
 from stepdown.experiment.twins import WINDOWS
 from stepdown.handover import shown
-from stepdown.policies.methods import METHODS, make_recipe
+from stepdown.policies.methods import COMPARED, METHODS, make_recipe
 from tests.experiment.works import Begin, Interrupt, chain, made, notes
+
+SEARCHABLE = {x.name for x in METHODS.values() if x.dynamics not in ("twin", "ridge")}
 
 
 def test_jobs_come_after_what_they_need_and_each_once():
@@ -202,11 +204,12 @@ def test_what_others_wait_for_is_made_first():
     assert learned < min(others)  # nobody waits for these
 
 
-def test_a_run_may_leave_its_searches_out():
-    config = sizes_of("full", search=False)
-    names = [job.name for job in in_order(make_plan(config, CohortChoice()).jobs)]
-    assert not [name for name in names if "/trial/" in name or "/search/" in name]
-    assert sizes_of("full").searches
+def test_rows_are_searched_where_the_design_says_so_or_somebody_asks():
+    for search in (False, True):
+        config = sizes_of("full", search=search)
+        names = [job.name for job in in_order(make_plan(config, CohortChoice()).jobs)]
+        searched = {name.rsplit("/", 1)[1] for name in names if "/search/" in name}
+        assert searched == (SEARCHABLE if search or DESIGN["full"]["searched"] else set())
     assert not sizes_of("demo").searches
 
 
@@ -223,7 +226,7 @@ def test_the_paper_shapes_no_reward_of_noisy_data_so_both_rows_are_one():
 def test_a_drop_by_noise_compares_trainings_that_differ_in_the_noise_alone(setting, searches):
     plan = make_plan(replace(PRESETS["paper"], searches=searches), CohortChoice())
     noisy, clean = plan.compared["noisy", setting], plan.without_noise[setting]
-    assert tuple(clean) == tuple(noisy) == PRESETS["paper"].methods
+    assert tuple(clean) == tuple(noisy) == COMPARED
     for name, one in noisy.items():
         ours, theirs = one.train.work, clean[name].train.work
         assert isinstance(ours, TrainPolicy)
