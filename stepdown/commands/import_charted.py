@@ -1,5 +1,6 @@
 """Hospital tables to a cohort folder, with the flow of stays into it on its card."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from stepdown.records.charted import Charted, ChartedConfig, make_charted
 from stepdown.records.clif import read_clif
 from stepdown.records.importer import pseudonym
 from stepdown.records.mimic import read_mimic
+from stepdown.records.readers import RecordingError
 from stepdown.signals import KNOWN
 
 Format = Literal["clif", "mimic-iv"]
@@ -51,9 +53,14 @@ def import_charted(
     """Write the cohort or nothing, and say what it is."""
     load_profile(profile)  # an unknown one is refused before any work
     require_free(out)
-    with progress("reading tables") as watch:
-        charts = READERS[origin](folder, config, watch)
-    made = make_charted(charts, config, folder)
+    work = out.parent / f".{out.name}.unfinished"
+    try:
+        with progress("reading tables") as watch:
+            charts = READERS[origin](folder, config, watch, work)
+        made = make_charted(charts, config, folder)
+    except RecordingError:  # only an interrupted import has something to go on with
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     names = tuple(pseudonym(name, secret, folder) for name in made.cohort.patient)
     made = made._replace(cohort=replace(made.cohort, patient=names))
     record = ChartedRecord(made.cohort.minutes, profile, origin, config)
@@ -66,6 +73,7 @@ def import_charted(
     }
     about = provenance(config=record) | {"imported": True}
     write_folder(out, content, kind=files.KIND, about=about)
+    shutil.rmtree(work, ignore_errors=True)
     lines = [_size(made), *(f"{words}: {count:,}" for words, count in made.flow)]
     lines += [f"ATTENTION: {count:,} {words}." for words, count in made.findings]
     return "\n".join(lines) + "\n"

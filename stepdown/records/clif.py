@@ -7,13 +7,14 @@ one time only, a stated delay is assumed until an entry is stored. Where a press
 read from the name of its site or of its vital; one that says neither is not used, and counted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
 from stepdown.records.charted import ChartedConfig, Charts, read_levels
 from stepdown.records.drugs import DRUGS, add_shares
+from stepdown.records.pieces import Watch
 from stepdown.records.readers import RecordingError, column_names, read_batches
 
 STAY = "hospitalization_id"
@@ -27,8 +28,9 @@ _ARTERIAL, _CUFF = r"arterial|\bart\b|a-line|\babp\b", r"non.?invasive|cuff|\bni
 _STOPPED = ("stop", "stopped", "held", "paused", "discontinued", "completed")
 
 
-def read_clif(folder: Path, config: ChartedConfig, watch: Callable[[float], None]) -> Charts:
-    """Charts from a folder of CLIF tables."""
+def read_clif(folder: Path, config: ChartedConfig, watch: Watch, work: Path) -> Charts:
+    """Charts from a folder of CLIF tables; their rows are few enough to need no `work` folder."""
+    del work
     findings: dict[str, int] = {}
     support, settings = _read_support(folder, config)
     watch(0.25)

@@ -1,17 +1,12 @@
 """MIMIC-IV's `icu` tables as charts: stays, charted values, infusions.
 
-`chartevents` has several hundred million rows, so it is unpacked piece by piece and only rows of
-the items below are kept; the next piece is unpacked while this one is read. Every id is checked
+`chartevents` has several hundred million rows and is read piece by piece (`pieces.py`): rows of
+the items below wait on disk, those of stays with a pump are read as numbers. Every id is checked
 against its label in `d_items` before anything is believed, every unit against what the rows
 declare. Pump ids are those of the mapping tables of CLIF-MIMIC.
 """
 
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +14,10 @@ import polars as pl
 
 from stepdown.records.charted import ChartedConfig, Charts, read_levels
 from stepdown.records.drugs import add_shares
+from stepdown.records.pieces import ROW, Watch, read_pieces, read_to_disk
 from stepdown.records.readers import RecordingError
 
-PIECE = 32 * 2**20  # bytes that are read at once
-_LONGEST_LINE = 2**16
 _STAMP = "%Y-%m-%d %H:%M:%S"
-_DAMAGED = (EOFError, OSError, zlib.error, pl.exceptions.PolarsError)
 
 
 @dataclass(frozen=True)
@@ -71,26 +64,25 @@ _DRUGS = {
     221653: "dobutamine",
     221986: "milrinone",
 }
+_PUMP = ("level", "right", "flow", "catheter")  # a stay without any of these had no pump
 _NEEDED = ("level", "sbp", "dbp", "map", "hr")  # without these there is no cohort
 _CATHETERS = {"2.5 / CP": "cp", "2.5": "cp", "CP": "cp", "5": "5.0", "5.0": "5.0", "5.5": "5.5"}
 
 
-def read_mimic(folder: Path, config: ChartedConfig, watch: Callable[[float], None]) -> Charts:
-    """Charts from a folder that holds MIMIC-IV, or its `icu` folder."""
+def read_mimic(folder: Path, config: ChartedConfig, watch: Watch, work: Path) -> Charts:
+    """Charts from a folder that holds MIMIC-IV, or its `icu` folder; `work` keeps what was read."""
     icu = folder / "icu" if (folder / "icu").is_dir() else folder
     _check_labels(_file(icu, "d_items"))
     stays = _read_stays(_file(icu, "icustays"))
     findings: dict[str, int] = {}
-    charted = _read_charted(_file(icu, "chartevents"), config, findings, watch)
-    doses = _read_doses(_file(icu, "inputevents"), config) if _there(icu, "inputevents") else None
-    name = pl.col("name")
-    support = _support(charted)
-    pumped = pl.col("stay").is_in(
-        support.filter(pl.col("side") == "left")["stay"].unique().to_list()
-    )
-    entries = charted.filter(pumped & ~name.is_in(["right", "other", "catheter"]))
+    charted = _read_charted(_file(icu, "chartevents"), config, findings, watch, work)
+    pumped = charted["stay"].unique()
+    doses = None
+    if _there(icu, "inputevents"):
+        doses = _read_doses(_file(icu, "inputevents"), pumped, config)
+    entries = charted.filter(~pl.col("name").is_in(["right", "other", "catheter"]))
     entries = entries.select("stay", "name", "time", "stored", "value")
-    return Charts(stays, entries, support, doses, findings)
+    return Charts(stays, entries, _support(charted), doses, findings)
 
 
 def _support(charted: pl.DataFrame) -> pl.DataFrame:
@@ -131,7 +123,7 @@ def _file(icu: Path, table: str) -> Path:
 
 def _check_labels(file: Path) -> None:
     """Refuse a dictionary in which an id of ours means something else."""
-    table = pl.concat(_pieces(file, ("itemid", "label")))
+    table = pl.concat(read_pieces(file, ("itemid", "label")))
     labels = dict(table.select("itemid", "label").iter_rows())
     wanted = {
         **{i: x.label for i, x in _CHARTED.items()},
@@ -153,7 +145,7 @@ def _check_labels(file: Path) -> None:
 
 def _read_stays(file: Path) -> pl.DataFrame:
     wanted = ("subject_id", "stay_id", "intime", "outtime")
-    table = pl.concat(_pieces(file, wanted))
+    table = pl.concat(read_pieces(file, wanted))
     if table["stay_id"].is_duplicated().any():
         raise RecordingError(f"{file}: expected each stay_id once, got one twice; export it again.")
     return table.select(
@@ -165,17 +157,18 @@ def _read_stays(file: Path) -> pl.DataFrame:
 
 
 def _read_charted(
-    file: Path, config: ChartedConfig, findings: dict[str, int], watch: Callable[[float], None]
+    file: Path, config: ChartedConfig, findings: dict[str, int], watch: Watch, work: Path
 ) -> pl.DataFrame:
-    """The rows of our items, piece by piece."""
+    """The rows of our items, of stays in which a pump was charted."""
     wanted = ("stay_id", "charttime", "storetime", "itemid", "value", "valuenum", "valueuom")
-    items = [str(item) for item in _CHARTED]
-    kept = []
-    for piece in _pieces(file, wanted, watch):
-        rows = piece.filter(pl.col("itemid").is_in(items))
-        _check_units(rows, file)
-        kept.append(_entries(rows, file, config, findings))
-    return pl.concat(kept)
+    ours = pl.col("itemid").is_in([str(item) for item in _CHARTED])
+    kept = read_to_disk(file, wanted, ours, work, watch)
+    pump = pl.col("itemid").is_in([str(item) for item, x in _CHARTED.items() if x.name in _PUMP])
+    pumped = kept.filter(pump).select("stay_id").unique().collect()
+    rows = kept.join(pumped.lazy(), "stay_id", "semi", nulls_equal=True).collect()
+    rows = rows.sort(ROW)
+    _check_units(rows, file)
+    return _entries(rows, file, config, findings)
 
 
 def _entries(rows: pl.DataFrame, file: Path, config: ChartedConfig, findings: dict[str, int]):
@@ -221,18 +214,19 @@ def _check_units(rows: pl.DataFrame, file: Path) -> None:
         )
         for row in wrong.iter_rows(named=True):
             raise RecordingError(
-                f"{file}, row {row['row']}: expected {about.name} in {about.units[0]}, got "
+                f"{file}, row {row[ROW]}: expected {about.name} in {about.units[0]}, got "
                 f"{row['valueuom']!r}; convert the values, or leave these rows out."
             )
 
 
-def _read_doses(file: Path, config: ChartedConfig) -> pl.DataFrame:
+def _read_doses(file: Path, stays: pl.Series, config: ChartedConfig) -> pl.DataFrame:
     """Infusions as changes of a rate: a start, and an end where no other rate follows at once."""
     wanted = ("stay_id", "starttime", "endtime", "storetime", "itemid", "rate", "rateuom")
     wanted = (*wanted, "patientweight", "statusdescription")
     items = {str(item): drug for item, drug in _DRUGS.items()}
-    pieces = [p.filter(pl.col("itemid").is_in(list(items))) for p in _pieces(file, wanted)]
-    rows = pl.concat(pieces)
+    ours = pl.col("itemid").is_in(list(items))
+    ours &= pl.col("stay_id").is_in(stays.cast(pl.String).implode())
+    rows = pl.concat(read_pieces(file, wanted, ours))
     rows = rows.filter(
         (pl.col("statusdescription").fill_null("") != "Rewritten") & pl.col("rate").is_not_null()
     )
@@ -242,7 +236,7 @@ def _read_doses(file: Path, config: ChartedConfig) -> pl.DataFrame:
         rows.with_columns(pl.col("storetime").fill_null(pl.col("starttime"))), "storetime", file
     )
     starts = rows.select(
-        "row",
+        ROW,
         stay=_numbers(rows, "stay_id", file).cast(pl.Int64),
         drug=pl.col("itemid").replace_strict(items, return_dtype=pl.String),
         time=begin,
@@ -275,69 +269,6 @@ def _times(table: pl.DataFrame, column: str, file: Path) -> pl.Series:
 def _refuse(table: pl.DataFrame, read: pl.Series, column: str, wanted: str, file: Path) -> None:
     for row in table.filter(read.is_null()).iter_rows(named=True):
         raise RecordingError(
-            f"{file}, row {row['row']}: expected {wanted} in {column}, got {row[column]!r}; "
+            f"{file}, row {row[ROW]}: expected {wanted} in {column}, got {row[column]!r}; "
             "correct the row or leave it out."
         )
-
-
-# ── one file, piece by piece ─────────────────────────────────────────────────────────────────────
-
-
-def _pieces(
-    file: Path, wanted: Sequence[str], watch: Callable[[float], None] = lambda share: None
-) -> Iterator[pl.DataFrame]:
-    """The wanted columns as text, with the number of each row in the file."""
-    try:
-        with file.open("rb") as raw, ThreadPoolExecutor(1) as unpacker:
-            opened = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
-            head = _header(file, opened.readline(_LONGEST_LINE), wanted)
-            size, row, blocks = file.stat().st_size, 2, _blocks(opened.read)
-            coming = unpacker.submit(next, blocks, None)
-            while (block := coming.result()) is not None:
-                coming = unpacker.submit(next, blocks, None)
-                table = pl.read_csv(
-                    io.BytesIO(head + block),
-                    infer_schema=False,
-                    row_index_name="row",
-                    row_index_offset=row,
-                )
-                row += table.height
-                watch(min(raw.tell() / size, 1.0))
-                yield table.select("row", *wanted)
-            if row == 2:
-                raise RecordingError(f"{file}: expected rows, got none; export it again.")
-    except _DAMAGED as error:
-        words = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise RecordingError(
-            f"{file}: expected a whole table in UTF-8, got a damaged or foreign one ({words}); "
-            "copy it again and compare its checksum."
-        ) from error
-
-
-def _header(file: Path, line: bytes, wanted: Sequence[str]) -> bytes:
-    try:
-        names = line.decode().lstrip("\ufeff").strip().split(",")
-    except UnicodeDecodeError as error:
-        raise RecordingError(
-            f"{file}: expected a table in UTF-8, got another encoding; convert it."
-        ) from error
-    for name in [name for name in wanted if name not in names]:
-        raise RecordingError(
-            f"{file}: expected a column {name!r}, which is missing; there are: "
-            f"{', '.join(names[:20])}. Copy the table as MIMIC-IV has it."
-        )
-    return ",".join(names).encode() + b"\n"
-
-
-def _blocks(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time."""
-    rest = b""
-    while data := read(PIECE):
-        cut = data.rfind(b"\n") + 1
-        if cut == 0:
-            rest += data
-            continue
-        yield rest + data[:cut]
-        rest = data[cut:]
-    if rest:
-        yield rest

@@ -26,6 +26,7 @@ from stepdown.records.clif import read_clif
 from stepdown.records.drugs import add_shares
 from stepdown.records.files import read_cohort, to_parquet
 from stepdown.records.mimic import read_mimic
+from stepdown.records.pieces import unwatched
 from stepdown.records.readers import RecordingError
 
 # how a format is written, read, and which entries come with a store time
@@ -58,7 +59,7 @@ def write(stays, name: str, folder: Path) -> Path:
 def imported(stays, name: str, folder: Path, config: ChartedConfig | None = None):
     config = config or ChartedConfig()
     read = FORMATS[name][3]
-    charts = read(write(stays, name, folder), config, lambda share: None)
+    charts = read(write(stays, name, folder), config, unwatched, folder / "work")
     return make_charted(charts, config, folder)
 
 

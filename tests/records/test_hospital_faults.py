@@ -16,6 +16,7 @@ from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.records.charted import TOO_SHORT, ChartedConfig, make_charted
 from stepdown.records.charted_tables import mimic_iv, to_csv_gz
 from stepdown.records.mimic import read_mimic
+from stepdown.records.pieces import unwatched
 from stepdown.records.readers import RecordingError
 from tests.records.hospital_faults import FILES, SEEN, UNSEEN, plant, read_tables
 
@@ -40,7 +41,7 @@ def say(folder: Path) -> tuple:
     """All that an import says about a folder: its flow and findings, or why it refuses."""
     config = ChartedConfig()
     try:
-        made = make_charted(read_mimic(folder, config, lambda share: None), config, folder)
+        made = make_charted(read_mimic(folder, config, unwatched, folder / "work"), config, folder)
     except RecordingError as error:
         return ("refused", str(error))
     return made.flow, made.findings
