@@ -45,6 +45,13 @@ FURTHER = (
     # all pressors, and all pressors and inotropes, as one number each (records/drugs.py)
     Signal("nee", "µg/kg/min", "ug/kg/min", "Norepinephrine equivalents", (0.0, 20.0), (0.0, 3.0)),
     Signal("vis", "points", "{score}", "Vasoactive-inotropic score", (0.0, 2000.0), (0.0, 200.0)),
+    Signal("cvp", "mmHg", "mm[Hg]", "Central venous pressure", (-10.0, 60.0), (0.0, 40.0)),
+    Signal("pas", "mmHg", "mm[Hg]", "PA systolic pressure", (0.0, 150.0), (8.0, 100.0)),
+    Signal("pad", "mmHg", "mm[Hg]", "PA diastolic pressure", (0.0, 100.0), (2.0, 60.0)),
+    Signal("pam", "mmHg", "mm[Hg]", "PA mean pressure", (0.0, 120.0), (5.0, 80.0)),
+    Signal("papi", "ratio", "1", "PA pulsatility index", (0.0, 100.0), (0.1, 20.0)),
+    Signal("weight", "kg", "kg", "Body weight", (20.0, 350.0), (40.0, 200.0)),
+    Signal("age", "years", "a", "Age", (0.0, 120.0), (16.0, 100.0)),
 )
 KNOWN = {signal.name: signal for signal in (*SIGNALS, *FURTHER)}
 NAMES = tuple(signal.name for signal in SIGNALS)  # the columns of a recording without further ones

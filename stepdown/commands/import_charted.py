@@ -1,11 +1,13 @@
 """Hospital tables to a cohort folder, with the flow of stays into it on its card."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from stepdown.artifacts import (
     CONFIG,
@@ -23,11 +25,13 @@ from stepdown.records.charted import Charted, ChartedConfig, make_charted
 from stepdown.records.clif import read_clif
 from stepdown.records.importer import pseudonym
 from stepdown.records.mimic import read_mimic
+from stepdown.records.readers import RecordingError
+from stepdown.report.flow_figure import draw_flow
 from stepdown.signals import KNOWN
 
 Format = Literal["clif", "mimic-iv"]
 READERS = {"clif": read_clif, "mimic-iv": read_mimic}
-CARD, FLOW = "card.md", "flow.json"
+CARD, FLOW, FIGURE, ENDS = "card.md", "flow.json", "flow.png", "stays.parquet"
 
 
 @dataclass(frozen=True)
@@ -51,21 +55,30 @@ def import_charted(
     """Write the cohort or nothing, and say what it is."""
     load_profile(profile)  # an unknown one is refused before any work
     require_free(out)
-    with progress("reading tables") as watch:
-        charts = READERS[origin](folder, config, watch)
-    made = make_charted(charts, config, folder)
+    work = out.parent / f".{out.name}.unfinished"
+    try:
+        with progress("reading tables") as watch:
+            charts = READERS[origin](folder, config, watch, work)
+        made = make_charted(charts, config, folder)
+    except RecordingError:  # only an interrupted import has something to go on with
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     names = tuple(pseudonym(name, secret, folder) for name in made.cohort.patient)
-    made = made._replace(cohort=replace(made.cohort, patient=names))
+    ends = made.ends.with_columns(pl.Series("patient", names))
+    made = made._replace(cohort=replace(made.cohort, patient=names), ends=ends)
     record = ChartedRecord(made.cohort.minutes, profile, origin, config)
     counts = {"stays": made.flow, "findings": made.findings, "stored late": made.late}
     content: dict[str, Content] = {
         files.COHORT: files.to_parquet(files.cohort_table(made.cohort)),
         CONFIG: to_json(config_to_dict(record)),
         FLOW: to_json({name: dict(rows) for name, rows in counts.items()}),
+        FIGURE: draw_flow(made.flow),
+        ENDS: files.to_parquet(made.ends),
         CARD: charted_card(made, record).encode(),
     }
     about = provenance(config=record) | {"imported": True}
     write_folder(out, content, kind=files.KIND, about=about)
+    shutil.rmtree(work, ignore_errors=True)
     lines = [_size(made), *(f"{words}: {count:,}" for words, count in made.flow)]
     lines += [f"ATTENTION: {count:,} {words}." for words, count in made.findings]
     return "\n".join(lines) + "\n"
@@ -90,7 +103,14 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         f"no store time, {config.delay:g} min are assumed. There is no truth behind recordings, "
         "hence no latents.",
         "## Flow of stays",
+        f"![Flow of stays]({FIGURE})",
         _table(("stays", "number"), made.flow),
+        "## How support ended",
+        "By the tables: turned off (P0 or P1), death or the end of the stay within "
+        f"{config.carry:g} h of the last charted level, or levels that were no longer charted. In "
+        f"`{ENDS}`, for reports; no state knows it.",
+        _table(("support", "stays"), _counts(made.ends["ended"])),
+        _table(("hospital stay", "stays"), _counts(made.ends["died"])),
         "## Signals",
         "\n".join(["| signal | unit | hours that have it |", "|---|---|---|", *signals]),
         "## Odd entries",
@@ -102,6 +122,13 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         _table(("signal", "entries"), made.late),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _counts(column: pl.Series) -> list[tuple[str, int]]:
+    """How often each value occurs, the most frequent first."""
+    words: dict[Any, str] = {True: "died", False: "survived", None: "not known"}
+    found = column.value_counts().sort(["count", column.name], descending=[True, False])
+    return [(words.get(value, str(value)), count) for value, count in found.iter_rows()]
 
 
 def _size(made: Charted) -> str:

@@ -26,7 +26,7 @@ from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort
 from stepdown.problem.hours import count_decisions
 from stepdown.records import files
-from stepdown.records.charted import ChartedConfig, Device, Pressure
+from stepdown.records.charted import ChartedConfig, Device, Further, Pressure
 from stepdown.records.cleaning import CleaningConfig, LogRow
 from stepdown.records.importer import ImportConfig, Intake, import_cohort
 from stepdown.records.mapping import Columns, MappingError, read_mapping
@@ -55,6 +55,7 @@ class ImportCommand:
     pressure: Pressure = ChartedConfig.pressure  # with --from: where pressures were taken
     carry: float = ChartedConfig.carry  # with --from: hours for which a charted level is believed
     delay: float = ChartedConfig.delay  # with --from: minutes to storage where no table says it
+    further: tuple[Further, ...] = ()  # with --from: columns beside signals and drugs
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def _import_tables(command: ImportCommand, origin: Format) -> None:
     """Hospital tables of a known format."""
     if command.leave_out or command.accept_losses or command.workers != 1:
         raise ValueError("--leave-out, --accept-losses and --workers go with --columns.")
-    config = ChartedConfig(command.device, command.pressure, command.carry, command.delay)
+    chosen = (command.device, command.pressure, command.carry, command.delay, command.further)
+    config = ChartedConfig(*chosen)
     secret = _read_secret(command.secret)
     said = import_charted(command.file, origin, config, command.profile, command.out, secret)
     sys.stdout.write(said)

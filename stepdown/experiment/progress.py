@@ -22,10 +22,13 @@ def progress(words: str) -> Iterator[Callable[[float], None]]:
 
     def watch(share: float) -> None:
         nonlocal quarters
-        elapsed = f"{100 * share:3.0f} %, {time.monotonic() - start:.0f} s"
+        taken = time.monotonic() - start
+        elapsed = f"{100 * share:3.0f} %, {taken:.0f} s"
+        if 0 < share < 1:
+            elapsed += f", about {taken * (1 - share) / share:.0f} s left"
         if terminal:
             bar = ("#" * round(30 * share)).ljust(30, ".")
-            sys.stderr.write(f"\r{words} [{bar}] {elapsed} ")
+            sys.stderr.write(f"\r{words} [{bar}] {elapsed} \x1b[K")
         elif int(4 * share) > quarters:
             quarters = int(4 * share)
             sys.stderr.write(f"{words}: {elapsed}\n")

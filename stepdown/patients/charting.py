@@ -85,6 +85,7 @@ class ChartedStay:
     died: bool
     lines: Mapping[str, Line]  # signals, "level", and "cuff map", "cuff sbp", "cuff dbp"
     infusions: tuple[Infusion, ...]
+    age: int | None = None  # years; the simulator has none
 
 
 def chart_cohort(

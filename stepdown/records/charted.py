@@ -10,15 +10,18 @@ and store times. Here a study is made of them:
   level is what was decided and what the pump's screen shows, so its entries count from their chart
   time: most of the hour's minutes decide, and an entry is carried for `carry` hours, no longer.
 * **Drugs.** The rate in force at the end of the hour, as far as stored by then.
+* **Further columns**, on request. A result comes hours after its blood was drawn, so it stands in
+  the row of the hour in which it was stored. The last known weight and the age stand in every row.
+* **How support ended** is no column, since no state may know it: it stands in a table of stays.
 
 A value that cannot be believed becomes empty and is counted; nothing is filled in.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,8 +34,12 @@ from stepdown.records.readers import RecordingError
 from stepdown.signals import HIGHEST, KNOWN, LOWEST, NAMES, REQUIRED, columns_with
 
 HOUR = 60.0  # min
+EDGE = timedelta(hours=1)  # before and after a stay in which an entry may still be its own
 DRUG_COLUMNS = ("nee", "vis")
 PRESSURES = ("map", "sbp", "dbp")
+RESULTS = ("lactate", "cvp", "pas", "pad", "pam")  # as they become known
+STALE = 240.0  # min; a result that is stored later than this is not used
+PAPI = ("pas", "pad", "cvp")  # what it is made of: (pas - pad) / cvp
 NOT_READ = -1.0  # a level that is charted and cannot be read
 _LEVEL_TEXT = r"^\s*[Pp]?[\s\-]*([0-9])(?:\.0+)?\s*$"  # P8, P-8, 8, 8.0
 
@@ -45,6 +52,9 @@ REASONS = (NO_PUMP, RIGHT, OTHER, ANOTHER, NO_LEVEL, NO_PRESSURE, LATER, TOO_SHO
 
 Device = Literal["cp", "5.0", "5.5", "unnamed"]
 Pressure = Literal["arterial", "cuff"]
+_ENDS = {"patient": pl.String, "hours": pl.Int64, "ended": pl.String, "died": pl.Boolean}
+Further = Literal["lactate", "cvp", "pas", "pad", "pam", "papi", "weight", "age"]
+Ended = Literal["off", "died", "left", "charting ended"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class ChartedConfig:
     pressure: Pressure = "arterial"  # where pressures were taken; the other is not used
     carry: float = 4.0  # h for which a charted level is believed
     delay: float = 15.0  # min until an entry is stored, where a table does not say
+    further: tuple[Further, ...] = ()  # columns beside signals and drugs
 
     def __post_init__(self):
         if not 1 <= self.carry <= 24:
@@ -62,13 +73,18 @@ class ChartedConfig:
         if not 0 <= self.delay <= 240:
             raise ValueError(f"--delay: expected 0 to 240 minutes, got {self.delay:g}.")
 
+    def wants(self, *names: str) -> bool:
+        """Whether a further column is asked for that needs one of these entries."""
+        needed = {*self.further, *(PAPI if "papi" in self.further else ())}
+        return bool(needed & set(names))
+
 
 @dataclass
 class Charts:
     """What a format's tables hold, in our words; times without a zone, all by one clock."""
 
-    stays: pl.DataFrame  # stay, patient, begin, end
-    entries: pl.DataFrame  # stay, name, time, stored, value: signals, "cuff map" ..., "level"
+    stays: pl.DataFrame  # stay, patient, begin, end; age in years, died and death where known
+    entries: pl.DataFrame  # stay, name, time, stored, value: columns, "cuff map" ..., "level"
     support: pl.DataFrame  # stay, time, side ("left", "right", "other"), device
     doses: pl.DataFrame | None  # stay, drug, time, stored, nee, vis; None: no table of drugs
     findings: dict[str, int] = field(default_factory=dict)  # what is odd about rows -> how many
@@ -81,6 +97,7 @@ class Charted(NamedTuple):
     flow: tuple[tuple[str, int], ...]  # stays found, left out by reason, taken
     findings: tuple[tuple[str, int], ...]  # odd entries by kind
     late: tuple[tuple[str, int], ...]  # entries that were stored after their hour: usual
+    ends: pl.DataFrame  # patient, hours, ended, died: how support ended, for reports only
 
 
 def read_levels(text: pl.Expr) -> pl.Expr:
@@ -91,45 +108,64 @@ def read_levels(text: pl.Expr) -> pl.Expr:
 def make_charted(charts: Charts, config: ChartedConfig, path: Path) -> Charted:
     """The cohort of one kind of support."""
     findings, late = dict(charts.findings), {}
-    entries = _clean(charts.entries, config, findings)
-    rows = _by_stay(entries)
-    doses = None if charts.doses is None else _by_stay(charts.doses)
-    left_out = dict.fromkeys(REASONS, 0)
-    names, hours = [], []
-    for stay, patient, reason in _chosen(charts, entries, config):
-        made = None
-        if not reason:
-            who = stay["stay"]
-            given = None if doses is None else doses.get(who, pl.DataFrame())
-            made = _make_hours(rows[who], given, stay["end"], config, late)
-            reason = "" if _usable(made) else TOO_SHORT
-        if reason:
-            left_out[reason] += 1
-        elif made is not None:
-            names.append(patient)
-            hours.append(made)
+    entries = _clean(charts.entries, charts.stays, config, findings)
+    left_out: dict[str, int] = dict.fromkeys(REASONS, 0)
+    taken = list(_take(charts, entries, config, late, left_out))
     flow = {"stays in the tables": charts.stays.height}
     flow |= {f"left out: {reason}": count for reason, count in left_out.items()}
-    flow["taken"] = len(names)
-    if not names:
+    flow["taken"] = len(taken)
+    if not taken:
         told = "; ".join(f"{words}: {count:,}" for words, count in flow.items())
         raise RecordingError(
             f"{path}: expected stays with a {config.device} pump and {config.pressure} pressures, "
             f"got none ({told}). See which device and pressure the tables hold."
         )
-    columns = columns_with(DRUG_COLUMNS if charts.doses is not None else ())
-    cohort = _to_cohort(names, hours, columns)
+    _require_further([stay.hours for stay in taken], config, path)
+    drugs = DRUG_COLUMNS if charts.doses is not None else ()
+    cohort = _to_cohort(taken, columns_with((*drugs, *config.further)))
     try:
         check_table(cohort_table(cohort), path)
     except ArtifactError as error:  # what would be refused when it is read again
         raise RecordingError(str(error)) from error
-    return Charted(cohort, *(tuple(part.items()) for part in (flow, findings, late)))
+    ends = [(x.patient, int(x.hours.seen.sum()), x.ended, x.died) for x in taken]
+    return Charted(
+        cohort,
+        flow=tuple(flow.items()),
+        findings=tuple(findings.items()),
+        late=tuple(late.items()),
+        ends=pl.DataFrame(ends, _ENDS, orient="row"),
+    )
+
+
+def _take(
+    charts: Charts,
+    entries: pl.DataFrame,
+    config: ChartedConfig,
+    late: dict[str, int],
+    left_out: dict[str, int],
+) -> Iterator["_Taken"]:
+    """The stays of the study; the others are counted by reason."""
+    rows = _by_stay(entries)
+    doses = None if charts.doses is None else _by_stay(charts.doses)
+    for stay, reason in _chosen(charts, entries, config):
+        if reason:
+            left_out[reason] += 1
+            continue
+        found = rows[stay["stay"]]
+        given = None if doses is None else doses.get(stay["stay"], pl.DataFrame())
+        hours = _make_hours(found, given, stay, config, late)
+        if hours is None or not _usable(hours):
+            left_out[TOO_SHORT] += 1
+            continue
+        yield _Taken(stay["patient"], hours, _ended(found, stay, config), stay["died"])
 
 
 # ── which entries ────────────────────────────────────────────────────────────────────────────────
 
 
-def _clean(entries: pl.DataFrame, config: ChartedConfig, findings: dict[str, int]) -> pl.DataFrame:
+def _clean(
+    entries: pl.DataFrame, stays: pl.DataFrame, config: ChartedConfig, findings: dict[str, int]
+) -> pl.DataFrame:
     """Entries of the chosen pressure, each once, of this world; what goes is counted."""
     cuff = pl.col("name").str.starts_with("cuff ")
     if config.pressure == "cuff":
@@ -147,6 +183,11 @@ def _clean(entries: pl.DataFrame, config: ChartedConfig, findings: dict[str, int
     entries = keep(entries.unique(maintain_order=True), "entries that come twice")
     alone = pl.len().over("stay", "name", "time", "stored") == 1
     entries = keep(entries.filter(alone), "entries that contradict one at the same time")
+    spans = stays.select("stay", pl.col("begin") - EDGE, pl.col("end") + EDGE)
+    outside = (pl.col("time") < pl.col("begin")) | (pl.col("time") > pl.col("end"))
+    outside = entries.join(spans, "stay", "left", maintain_order="left").select(outside)
+    inside = entries.filter(~outside.to_series().fill_null(False))
+    entries = keep(inside, "entries outside the times of their stay")
     before = pl.col("stored") < pl.col("time")
     entries = keep(entries.filter(~before), "entries stored before they were charted")
     for name in entries["name"].unique().sort():
@@ -188,7 +229,7 @@ def _with_pulsatility(entries: pl.DataFrame, keep) -> pl.DataFrame:
 
 
 def _chosen(charts: Charts, entries: pl.DataFrame, config: ChartedConfig) -> Iterator[tuple]:
-    """Every stay with its patient, earliest first, and why it is left out, if it is."""
+    """Every stay, earliest first, and why it is left out, if it is."""
     support = _by_stay(charts.support)
     held = entries.group_by("stay").agg(pl.col("name").unique())
     names = {stay: set(found) for stay, found in held.iter_rows()}
@@ -200,7 +241,7 @@ def _chosen(charts: Charts, entries: pl.DataFrame, config: ChartedConfig) -> Ite
             reason = LATER
         if not reason:
             taken.add(stay["patient"])
-        yield stay, stay["patient"], reason
+        yield stay, reason
 
 
 def _reason(support: pl.DataFrame | None, names: set[str], config: ChartedConfig) -> str:
@@ -233,10 +274,17 @@ class _Hours(NamedTuple):
     seen: np.ndarray
 
 
+class _Taken(NamedTuple):
+    patient: str
+    hours: _Hours
+    ended: Ended
+    died: bool | None
+
+
 def _make_hours(
     entries: pl.DataFrame,
     doses: pl.DataFrame | None,
-    end: datetime | None,
+    stay: dict[str, Any],
     config: ChartedConfig,
     late: dict[str, int],
 ) -> _Hours | None:
@@ -249,18 +297,27 @@ def _make_hours(
     levels = levels.filter(pl.col("time") >= start).unique("time", keep="last").sort("time")
     minute = _minutes(levels["time"], start)
     last = minute[-1] + HOUR * config.carry
-    if end is not None:
-        last = min(last, (end - start).total_seconds() / 60)
+    if stay["end"] is not None:
+        last = min(last, (stay["end"] - start).total_seconds() / 60)
     count = int(last // HOUR)
     level = _levels(minute, levels["value"].to_numpy(), count, config)
-    signals = {}
+    signals, further = {}, {"age": np.full(count, np.nan if stay["age"] is None else stay["age"])}
     for (name,), rows in entries.partition_by("name", as_dict=True).items():
-        signals[str(name)] = _last_known(rows, start, count, str(name), late)
+        if name == "weight":
+            further["weight"] = _so_far(rows, start, count)
+        elif name in RESULTS:
+            further[str(name)] = _results(rows, start, count, str(name), late)
+        else:
+            signals[str(name)] = _last_known(rows, start, count, str(name), late)
     signals.pop("level")  # only counted: how often a level was stored after its hour
     values = list(signals.values())
     any_known = np.isfinite(values).any(0) if values else np.zeros(count, bool)
     if doses is not None:
         signals |= _rates(doses, start, count)
+    if set(PAPI) <= set(further):
+        high, low, venous = (further[name] for name in PAPI)
+        further["papi"] = (high - low) / np.where(venous > 0, venous, np.nan)
+    signals |= further
     return _Hours(signals, level, any_known & (level >= LOWEST))
 
 
@@ -289,6 +346,54 @@ def _last_known(
     return out
 
 
+def _results(
+    rows: pl.DataFrame, start: datetime, count: int, name: str, late: dict[str, int]
+) -> np.ndarray:
+    """The newest value among those that were stored in each hour."""
+    rows = rows.sort("time", "stored")
+    time, stored = _minutes(rows["time"], start), _minutes(rows["stored"], start)
+    hour = np.ceil(stored / HOUR).astype(int) - 1
+    inside = (hour >= 0) & (hour < count)
+    known = inside & (stored - time <= STALE)
+    late[name] = late.get(name, 0) + int((inside & ~known).sum())
+    out = np.full(count, np.nan)
+    out[hour[known]] = rows["value"].to_numpy()[known]
+    return out
+
+
+def _so_far(rows: pl.DataFrame, start: datetime, count: int) -> np.ndarray:
+    """The last value known at the end of each hour, however old."""
+    rows = rows.sort("time", "stored")
+    time, stored = _minutes(rows["time"], start), _minutes(rows["stored"], start)
+    ends = HOUR * (1 + np.arange(count))[:, None]
+    known = (time <= ends) & (stored <= ends)
+    latest = known.shape[1] - 1 - known[:, ::-1].argmax(1)
+    return np.where(known.any(1), rows["value"].to_numpy()[latest], np.nan)
+
+
+def _ended(entries: pl.DataFrame, stay: dict[str, Any], config: ChartedConfig) -> Ended:
+    """How support ended, as far as the tables say it; what is not said is not guessed."""
+    levels = entries.filter(pl.col("name") == "level").sort("time", "stored")
+    if levels["value"][-1] in (0, 1):
+        return "off"
+    soon = levels["time"][-1] + timedelta(hours=config.carry)
+    if stay["death"] is not None and stay["death"] <= soon:
+        return "died"
+    if stay["end"] is not None and stay["end"] <= soon:
+        return "left"
+    return "charting ended"
+
+
+def _require_further(stays: list["_Hours"], config: ChartedConfig, path: Path) -> None:
+    """Refuse a column that is asked for and that no stay has."""
+    for name in config.further:
+        if not any(np.isfinite(stay.signals.get(name, np.nan)).any() for stay in stays):
+            raise RecordingError(
+                f"{path}: expected values of {name} in the tables, got none in any stay that is "
+                "taken; leave it out of --further."
+            )
+
+
 def _rates(doses: pl.DataFrame, start: datetime, count: int) -> dict[str, np.ndarray]:
     """What all drugs together count at the end of each hour, as far as stored by then."""
     total = {name: np.zeros(count) for name in DRUG_COLUMNS}
@@ -303,10 +408,8 @@ def _rates(doses: pl.DataFrame, start: datetime, count: int) -> dict[str, np.nda
     return total
 
 
-def _usable(hours: _Hours | None) -> bool:
+def _usable(hours: _Hours) -> bool:
     """Whether two hours in a row hold a level and all that cannot be done without."""
-    if hours is None:
-        return False
     needed = [hours.signals.get(NAMES[i]) for i in REQUIRED]
     if any(values is None for values in needed):
         return False
@@ -314,22 +417,22 @@ def _usable(hours: _Hours | None) -> bool:
     return bool((whole[1:] & whole[:-1]).any())
 
 
-def _to_cohort(names: list[str], stays: list[_Hours], columns: tuple[str, ...]) -> Cohort:
-    shape = (len(stays), max(len(stay.seen) for stay in stays))
+def _to_cohort(taken: list[_Taken], columns: tuple[str, ...]) -> Cohort:
+    shape = (len(taken), max(len(stay.hours.seen) for stay in taken))
     signals = np.full((*shape, len(columns)), np.nan, np.float32)
     level, seen = np.zeros(shape, np.int32), np.zeros(shape, bool)
-    for row, stay in enumerate(stays):
-        count = len(stay.seen)
-        seen[row, :count] = stay.seen
-        level[row, :count] = np.where(stay.seen, stay.level, 0)
+    for row, (_, hours, *_) in enumerate(taken):
+        count = len(hours.seen)
+        seen[row, :count] = hours.seen
+        level[row, :count] = np.where(hours.seen, hours.level, 0)
         for i, name in enumerate(columns):
-            if name in stay.signals:
-                signals[row, :count, i] = np.where(stay.seen, stay.signals[name], np.nan)
+            if name in hours.signals:
+                signals[row, :count, i] = np.where(hours.seen, hours.signals[name], np.nan)
     return Cohort(
         signals=jnp.asarray(signals),
         level=jnp.asarray(level),
         seen=jnp.asarray(seen),
-        patient=tuple(names),
+        patient=tuple(stay.patient for stay in taken),
         minutes=HOUR,
         columns=columns,
     )

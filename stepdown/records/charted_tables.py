@@ -71,6 +71,7 @@ _CLIF_2_DEVICE = {
     "5.5": ("impella_5_5", "impella_lvad"),
     "unnamed": ("impella_lv_other_unspec", "impella_lvad"),
 }
+_CLIF_PRESSURES = {"cvp": "cvp", "pas": "pa_systolic", "pad": "pa_diastolic", "pam": "pa_mean"}
 _CLIF_VITALS = {"map": "map", "sbp": "sbp", "dbp": "dbp", "hr": "heart_rate"}
 
 
@@ -162,7 +163,7 @@ def clif_2(stays: Sequence[ChartedStay], *, rates: bool = False) -> Tables:
 
 def _clif_both(stays: Sequence[ChartedStay]) -> Tables:
     """The tables that have not changed between the versions."""
-    admitted, moves, doses = [], [], []
+    admitted, moves, doses, people = [], [], [], []
     for number, stay in _numbered(stays):
         who = {"hospitalization_id": str(20_000_000 + number)}
         begin, end = stay.start - 120 * MINUTE, stay.start + int(stay.minutes + 240) * MINUTE
@@ -171,16 +172,52 @@ def _clif_both(stays: Sequence[ChartedStay]) -> Tables:
             {"patient_id": str(10_000_000 + number)}
             | who
             | {"admission_dttm": begin, "discharge_dttm": end}
-            | {"age_at_admission": None, "discharge_category": fate}
+            | {"age_at_admission": stay.age, "discharge_category": fate}
         )
+        death = stay.start + int(stay.minutes) * MINUTE if stay.died else None
+        people.append({"patient_id": str(10_000_000 + number), "death_dttm": death})
         moves.append(who | {"in_dttm": begin, "out_dttm": end, "location_category": "icu"})
         doses += [who | row for row in _administered(stay)]
     schema: Any = {"age_at_admission": pl.Int64}
-    return {
+    deaths: Any = {"death_dttm": pl.Datetime("us")}
+    tables = {
+        "clif_patient": pl.DataFrame(people, schema_overrides=deaths),
         "clif_hospitalization": pl.DataFrame(admitted, schema_overrides=schema),
         "clif_adt": pl.DataFrame(moves),
         "clif_medication_admin_continuous": pl.DataFrame(doses),
+        "clif_invasive_hemodynamics": pl.DataFrame(list(_clif_hemodynamics(stays))),
+        "clif_labs": pl.DataFrame(list(_clif_labs(stays))),
     }
+    return {name: table for name, table in tables.items() if table.height}
+
+
+def _clif_hemodynamics(stays: Sequence[ChartedStay]) -> Iterator[dict[str, Any]]:
+    """Central venous and pulmonary pressures."""
+    for number, stay in _numbered(stays):
+        for name in _CLIF_PRESSURES.keys() & stay.lines.keys():
+            for minute, _, value in _rows(stay.lines[name]):
+                yield {
+                    "hospitalization_id": str(20_000_000 + number),
+                    "recorded_dttm": stay.start + int(minute) * MINUTE,
+                    "measurement_category": _CLIF_PRESSURES[name],
+                    "measurement_value": value,
+                }
+
+
+def _clif_labs(stays: Sequence[ChartedStay]) -> Iterator[dict[str, Any]]:
+    """Lactate: drawn, and known when the result is there."""
+    for number, stay in _numbered(stays):
+        for minute, stored, value in (
+            _rows(stay.lines["lactate"]) if "lactate" in stay.lines else ()
+        ):
+            yield {
+                "hospitalization_id": str(20_000_000 + number),
+                "lab_collect_dttm": stay.start + int(minute) * MINUTE,
+                "lab_result_dttm": stay.start + int(stored) * MINUTE,
+                "lab_category": "lactate",
+                "lab_value_numeric": value,
+                "reference_unit": "mmol/L",
+            }
 
 
 def _administered(stay: ChartedStay) -> Iterator[dict[str, Any]]:
@@ -247,6 +284,11 @@ _ITEMS = {
     "hr": (220045, "Heart Rate", "bpm", "Numeric", "chartevents"),
     "ecmo": (229270, "Flow (ECMO)", "L/min", "Numeric", "chartevents"),
     "balloon": (225980, "IABP Volume", "mL", "Numeric", "chartevents"),
+    "cvp": (220074, "Central Venous Pressure", "mmHg", "Numeric", "chartevents"),
+    "pas": (220059, "Pulmonary Artery Pressure systolic", "mmHg", "Numeric", "chartevents"),
+    "pad": (220060, "Pulmonary Artery Pressure diastolic", "mmHg", "Numeric", "chartevents"),
+    "pam": (220061, "Pulmonary Artery Pressure mean", "mmHg", "Numeric", "chartevents"),
+    "weight": (226512, "Admission Weight (Kg)", "kg", "Numeric", "chartevents"),
     "temperature": (223761, "Temperature Fahrenheit", "°F", "Numeric", "chartevents"),
     "norepinephrine": (221906, "Norepinephrine", "mg", "Solution", "inputevents"),
     "dobutamine": (221653, "Dobutamine", "mg", "Solution", "inputevents"),
@@ -296,11 +338,48 @@ _INPUTEVENTS = [
     "originalamount",
     "originalrate",
 ]
+_PATIENTS = ["subject_id", "gender", "anchor_age", "anchor_year", "anchor_year_group", "dod"]
+_ADMISSIONS = [
+    "subject_id",
+    "hadm_id",
+    "admittime",
+    "dischtime",
+    "deathtime",
+    "admission_type",
+    "admit_provider_id",
+    "admission_location",
+    "discharge_location",
+    "insurance",
+    "language",
+    "marital_status",
+    "race",
+    "edregtime",
+    "edouttime",
+    "hospital_expire_flag",
+]
+_LABEVENTS = [
+    "labevent_id",
+    "subject_id",
+    "hadm_id",
+    "specimen_id",
+    "order_provider_id",
+    "itemid",
+    "charttime",
+    "storetime",
+    "value",
+    "valuenum",
+    "valueuom",
+    "ref_range_lower",
+    "ref_range_upper",
+    "flag",
+    "priority",
+    "comments",
+]
 _CATHETERS = {"5.5": "5.5", "right": "RP", "no pump": None, "unnamed": None}
 
 
 def mimic_iv(stays: Sequence[ChartedStay]) -> Tables:
-    """MIMIC-IV's `icu` folder: stays, items, charted values, infusions."""
+    """MIMIC-IV: stays, items, charted values and infusions; of `hosp`, lactate, age and fate."""
     charted, infused, about = [], [], []
     for number, stay in _numbered(stays):
         who = (10_000_000 + number, 20_000_000 + number, 30_000_000 + number)
@@ -321,7 +400,32 @@ def mimic_iv(stays: Sequence[ChartedStay]) -> Tables:
         "icu/icustays": _table(about, _ICUSTAYS),
         "icu/chartevents": _table(charted, _CHARTEVENTS),
         "icu/inputevents": _table(infused, _INPUTEVENTS),
+        **_hosp(stays),
     }
+
+
+def _hosp(stays: Sequence[ChartedStay]) -> Tables:
+    people, admitted, labs = [], [], []
+    for number, stay in _numbered(stays):
+        who = (10_000_000 + number, 20_000_000 + number)
+        begin, end = stay.start - 120 * MINUTE, stay.start + int(stay.minutes + 240) * MINUTE
+        death = stay.start + int(stay.minutes) * MINUTE if stay.died else None
+        age = None if stay.age is None else stay.age - 2  # two years before this stay
+        people.append((who[0], None, age, begin.year - 2, None, None))
+        admitted.append((*who, begin, end, death, *[None] * 10, int(stay.died)))
+        rows = _rows(stay.lines["lactate"]) if "lactate" in stay.lines else ()
+        for minute, stored, value in rows:
+            times = (stay.start + int(minute) * MINUTE, stay.start + int(stored) * MINUTE)
+            about = (len(labs), who[0], None, len(labs), None, 50813, *times)
+            labs.append((*about, f"{value:g}", value, "mmol/L", 0.5, 2.0, *[None] * 3))
+    tables = {
+        "hosp/patients": _table(people, _PATIENTS),
+        "hosp/admissions": _table(admitted, _ADMISSIONS),
+        "hosp/d_labitems": _table(
+            [(50813, "Lactate", "Blood", "Blood Gas")], ["itemid", "label", "fluid", "category"]
+        ),
+    }
+    return tables | ({"hosp/labevents": _table(labs, _LABEVENTS)} if labs else {})
 
 
 def _mimic_rows(stay: ChartedStay) -> Iterator[tuple[str, float, float, str, float | None]]:
@@ -331,6 +435,7 @@ def _mimic_rows(stay: ChartedStay) -> Iterator[tuple[str, float, float, str, flo
         yield "catheter", 0.0, 9.0, catheter, None
     if stay.kind in ("ecmo", "balloon"):
         yield stay.kind, 90.0, 95.0, "3.5", 3.5
+    yield "weight", 0.0, 5.0, f"{stay.weight:g}", stay.weight
     yield "temperature", 30.0, 35.0, "98.6", 98.6
     for name, line in stay.lines.items():
         item = f"right {name}" if stay.kind == "right" and name in ("level", "flow") else name

@@ -7,13 +7,15 @@ one time only, a stated delay is assumed until an entry is stored. Where a press
 read from the name of its site or of its vital; one that says neither is not used, and counted.
 """
 
-from collections.abc import Callable, Iterable
+import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
 from stepdown.records.charted import ChartedConfig, Charts, read_levels
 from stepdown.records.drugs import DRUGS, add_shares
+from stepdown.records.pieces import Watch
 from stepdown.records.readers import RecordingError, column_names, read_batches
 
 STAY = "hospitalization_id"
@@ -24,21 +26,27 @@ _SETTINGS = {"performance": "level", "impella_power": "level", "flow": "flow", "
 _METRICS = {"performance level": "level", "p-level": "level", "rpm": "speed", "pump speed": "speed"}
 _VITALS = {"map": "map", "sbp": "sbp", "dbp": "dbp", "heart_rate": "hr"}
 _ARTERIAL, _CUFF = r"arterial|\bart\b|a-line|\babp\b", r"non.?invasive|cuff|\bnibp\b|\bnbp\b"
+_HEMODYNAMICS = {"cvp": "cvp", "pa_systolic": "pas", "pa_diastolic": "pad", "pa_mean": "pam"}
+_LONGEST_LINE = 2**16
 _STOPPED = ("stop", "stopped", "held", "paused", "discontinued", "completed")
 
 
-def read_clif(folder: Path, config: ChartedConfig, watch: Callable[[float], None]) -> Charts:
-    """Charts from a folder of CLIF tables."""
+def read_clif(folder: Path, config: ChartedConfig, watch: Watch, work: Path) -> Charts:
+    """Charts from a folder of CLIF tables; their rows are few enough to need no `work` folder."""
+    del work
     findings: dict[str, int] = {}
     support, settings = _read_support(folder, config)
     watch(0.25)
-    stays = _read_stays(folder)
+    stays = _read_stays(folder, config)
     pumped = support["stay"].unique().to_list()
     vitals, weights = _read_vitals(folder, pumped, config, findings)
-    watch(0.75)
+    watch(0.7)
+    further = [_read_hemodynamics(folder, pumped, config), _read_labs(folder, pumped, config)]
+    watch(0.8)
     doses = _read_doses(folder, pumped, weights, config)
     watch(1.0)
-    return Charts(stays, pl.concat([settings, vitals]), support, doses, findings)
+    entries = [settings, vitals, *(part for part in further if part is not None)]
+    return Charts(stays, pl.concat(entries), support, doses, findings)
 
 
 # ── support ──────────────────────────────────────────────────────────────────────────────────────
@@ -136,16 +144,83 @@ def _split_support(
 # ── stays, vitals, drugs ─────────────────────────────────────────────────────────────────────────
 
 
-def _read_stays(folder: Path) -> pl.DataFrame:
+def _read_stays(folder: Path, config: ChartedConfig) -> pl.DataFrame:
+    """Hospitalizations; age and fate where their columns are there, death from `patient`."""
     file = _require(folder, "hospitalization")
-    rows = _table(file, (STAY, "patient_id", "admission_dttm", "discharge_dttm"))
+    known, times = column_names(file), ("admission_dttm", "discharge_dttm")
+    more = [name for name in ("age_at_admission", "discharge_category") if name in known]
+    if config.wants("age") and "age_at_admission" not in known:
+        raise RecordingError(
+            f"{file}: expected a column 'age_at_admission', which is missing; leave age out of "
+            "--further."
+        )
+    rows = _table(file, (STAY, "patient_id", *times, *more))
     if rows[STAY].is_duplicated().any():
         raise RecordingError(f"{file}: expected each {STAY} once, got one twice; export it again.")
-    return rows.select(
+    nothing = pl.lit(None, pl.String)
+    age = pl.col("age_at_admission") if "age_at_admission" in more else nothing
+    fate = _small("discharge_category") if "discharge_category" in more else nothing
+    stays = rows.select(
         stay=pl.col(STAY),
         patient=pl.col("patient_id").cast(pl.String),
         begin=_times(rows, "admission_dttm", file),
         end=_times(rows, "discharge_dttm", file),
+        age=age.cast(pl.Float64, strict=False),
+        died=fate.is_in(["expired", "dead", "deceased"]),
+    )
+    return stays.join(_read_deaths(folder), "patient", "left", maintain_order="left")
+
+
+def _read_deaths(folder: Path) -> pl.DataFrame:
+    """When patients died, of those whom the table `patient` knows dead."""
+    file = _find(folder, "patient")
+    if file is None or "death_dttm" not in column_names(file):
+        return pl.DataFrame(schema={"patient": pl.String, "death": pl.Datetime("us")})
+    rows = _table(file, ("patient_id", "death_dttm"), key="patient_id")
+    rows = rows.filter(pl.col("death_dttm").is_not_null())
+    deaths = rows.select(patient=pl.col("patient_id"), death=_times(rows, "death_dttm", file))
+    return deaths.unique("patient", keep="first", maintain_order=True)
+
+
+def _read_hemodynamics(folder: Path, stays: list[str], config: ChartedConfig):
+    """Central venous and pulmonary pressures, if they are asked for."""
+    if not config.wants(*_HEMODYNAMICS.values()):
+        return None
+    file, category = _require(folder, "invasive_hemodynamics"), _small("measurement_category")
+    wanted = (STAY, "recorded_dttm", "measurement_category", "measurement_value")
+    rows = _table(file, wanted, stays, category.is_in(list(_HEMODYNAMICS)))
+    time = _times(rows, "recorded_dttm", file)
+    return rows.select(
+        stay=pl.col(STAY),
+        name=category.replace_strict(_HEMODYNAMICS, return_dtype=pl.String),
+        time=time,
+        stored=time.dt.offset_by(_delay(config)),
+        value=pl.col("measurement_value").cast(pl.Float64, strict=False),
+    )
+
+
+def _read_labs(folder: Path, stays: list[str], config: ChartedConfig):
+    """Lactate by the time of its blood, known when its result was, if it is asked for."""
+    if not config.wants("lactate"):
+        return None
+    file = _require(folder, "labs")
+    unit = [name for name in ("reference_unit",) if name in column_names(file)]
+    times = ("lab_collect_dttm", "lab_result_dttm")
+    wanted = (STAY, "lab_category", *times, "lab_value_numeric", *unit)
+    rows = _table(file, wanted, stays, _small("lab_category") == "lactate")
+    if unit:
+        wrong = ~_small("reference_unit").is_in(["mmol/l", "meq/l"])
+        for row in rows.filter(wrong).iter_rows(named=True):
+            raise RecordingError(
+                f"{file}, row {row['row']}: expected lactate in mmol/L, got "
+                f"{row['reference_unit']!r}; convert the values, or leave these rows out."
+            )
+    return rows.select(
+        stay=pl.col(STAY),
+        name=pl.lit("lactate"),
+        time=_times(rows, "lab_collect_dttm", file),
+        stored=_times(rows, "lab_result_dttm", file),
+        value=pl.col("lab_value_numeric").cast(pl.Float64, strict=False),
     )
 
 
@@ -182,10 +257,14 @@ def _read_vitals(
         value=pl.col("vital_value").cast(pl.Float64, strict=False),
         category=category,
     )
-    weight = rows.filter(pl.col("category") == "weight_kg").sort("time")
-    unnamed = rows.filter(pl.col("name").is_null() & (pl.col("category") != "weight_kg"))
+    is_weight = pl.col("category") == "weight_kg"
+    weight = rows.filter(is_weight).sort("time")
+    unnamed = rows.filter(pl.col("name").is_null() & ~is_weight)
     if unnamed.height:
         findings["pressures that do not say where they were taken"] = unnamed.height
+    if config.wants("weight"):
+        name = pl.when(is_weight).then(pl.lit("weight")).otherwise(pl.col("name"))
+        rows = rows.with_columns(name=name)
     entries = rows.drop_nulls("name").drop("category")
     weights = weight.group_by("stay").agg(weight=pl.col("value").first())
     return entries, weights
@@ -244,11 +323,13 @@ def _table(
     wanted: Iterable[str],
     stays: list[str] | None = None,
     kept: pl.Expr | None = None,
+    key: str = STAY,
 ) -> pl.DataFrame:
     """The wanted columns, with the number of each row in the file; ids as text."""
+    _require_end(file)
     pieces, first = [], 1
     for batch in read_batches(file, list(wanted)):
-        rows = batch.with_columns(pl.col(STAY).cast(pl.String)).with_row_index("row", first)
+        rows = batch.with_columns(pl.col(key).cast(pl.String)).with_row_index("row", first)
         first += batch.height
         if stays is not None:
             rows = rows.filter(pl.col(STAY).is_in(stays))
@@ -256,6 +337,22 @@ def _table(
     if not pieces:
         raise RecordingError(f"{file}: expected rows, got none; export it again.")
     return pl.concat(pieces)
+
+
+def _require_end(file: Path) -> None:
+    """Refuse a text file whose last line lacks cells: it was cut off while it was copied."""
+    if file.suffix != ".csv":
+        return
+    with file.open("rb") as stream:
+        stream.seek(max(file.stat().st_size - _LONGEST_LINE, 0))
+        end = stream.read()
+    last = end[end.rfind(b"\n") + 1 :].decode("utf-8", "replace")
+    cells, names = next(csv.reader([last]), []), column_names(file)
+    if cells and len(cells) < len(names):
+        raise RecordingError(
+            f"{file}: expected {len(names)} cells in the last row, got {len(cells)}; the file was "
+            "cut off, copy it again."
+        )
 
 
 def _times(rows: pl.DataFrame, column: str, file: Path) -> pl.Series:

@@ -1,17 +1,12 @@
 """MIMIC-IV's `icu` tables as charts: stays, charted values, infusions.
 
-`chartevents` has several hundred million rows, so it is unpacked piece by piece and only rows of
-the items below are kept; the next piece is unpacked while this one is read. Every id is checked
+`chartevents` has several hundred million rows and is read piece by piece (`pieces.py`): rows of
+the items below wait on disk, those of stays with a pump are read as numbers. Every id is checked
 against its label in `d_items` before anything is believed, every unit against what the rows
 declare. Pump ids are those of the mapping tables of CLIF-MIMIC.
 """
 
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +14,10 @@ import polars as pl
 
 from stepdown.records.charted import ChartedConfig, Charts, read_levels
 from stepdown.records.drugs import add_shares
+from stepdown.records.pieces import ROW, Watch, read_pieces, read_to_disk
 from stepdown.records.readers import RecordingError
 
-PIECE = 32 * 2**20  # bytes that are read at once
-_LONGEST_LINE = 2**16
 _STAMP = "%Y-%m-%d %H:%M:%S"
-_DAMAGED = (EOFError, OSError, zlib.error, pl.exceptions.PolarsError)
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,13 @@ _CHARTED = {
     220180: Item("cuff dbp", r"^non.?invasive blood pressure diastolic$", _MMHG),
     220181: Item("cuff map", r"^non.?invasive blood pressure mean$", _MMHG),
     220045: Item("hr", r"^heart rate$", ("bpm", "/min")),
+    # further columns, read where they are asked for
+    220074: Item("cvp", r"^central venous pressure$", _MMHG),
+    220059: Item("pas", r"^pulmonary artery pressure systolic$", _MMHG),
+    220060: Item("pad", r"^pulmonary artery pressure diastolic$", _MMHG),
+    220061: Item("pam", r"^pulmonary artery pressure mean$", _MMHG),
+    226512: Item("weight", r"^admission weight \(kg\)$", ("kg",)),
+    224639: Item("weight", r"^daily weight$", ("kg",)),
     # other support; a row of one is enough
     229270: Item("other", r"^flow \(ecmo\)$", _FLOW),
     229842: Item("other", r"^flow \(ch\)$", _FLOW),
@@ -71,26 +71,35 @@ _DRUGS = {
     221653: "dobutamine",
     221986: "milrinone",
 }
+_PUMP = ("level", "right", "flow", "catheter")  # a stay without any of these had no pump
+_FURTHER = ("cvp", "pas", "pad", "pam", "weight")
+_LABS = {50813: Item("lactate", r"^lactate$", ("mmol/l", "meq/l"))}
 _NEEDED = ("level", "sbp", "dbp", "map", "hr")  # without these there is no cohort
 _CATHETERS = {"2.5 / CP": "cp", "2.5": "cp", "CP": "cp", "5": "5.0", "5.0": "5.0", "5.5": "5.5"}
 
 
-def read_mimic(folder: Path, config: ChartedConfig, watch: Callable[[float], None]) -> Charts:
-    """Charts from a folder that holds MIMIC-IV, or its `icu` folder."""
+def read_mimic(folder: Path, config: ChartedConfig, watch: Watch, work: Path) -> Charts:
+    """Charts from a folder that holds MIMIC-IV, or its `icu` folder; `work` keeps what was read."""
     icu = folder / "icu" if (folder / "icu").is_dir() else folder
-    _check_labels(_file(icu, "d_items"))
-    stays = _read_stays(_file(icu, "icustays"))
+    named = {i: x.label for i, x in _CHARTED.items()} | {i: f"^{x}$" for i, x in _DRUGS.items()}
+    needed = {i: x.name for i, x in _CHARTED.items() if x.name in _NEEDED}
+    _check_labels(_file(icu, "d_items"), named, needed)
+    hosp = icu.parent / "hosp"
+    stays = _read_stays(icu, hosp, config)
     findings: dict[str, int] = {}
-    charted = _read_charted(_file(icu, "chartevents"), config, findings, watch)
-    doses = _read_doses(_file(icu, "inputevents"), config) if _there(icu, "inputevents") else None
-    name = pl.col("name")
-    support = _support(charted)
-    pumped = pl.col("stay").is_in(
-        support.filter(pl.col("side") == "left")["stay"].unique().to_list()
-    )
-    entries = charted.filter(pumped & ~name.is_in(["right", "other", "catheter"]))
+    charted = _read_charted(_file(icu, "chartevents"), config, findings, watch, work)
+    pumped = charted["stay"].unique()
+    doses = None
+    if _there(icu, "inputevents"):
+        doses = _read_doses(_file(icu, "inputevents"), pumped, config)
+    entries = charted.filter(~pl.col("name").is_in(["right", "other", "catheter"]))
     entries = entries.select("stay", "name", "time", "stored", "value")
-    return Charts(stays, entries, support, doses, findings)
+    if config.wants("lactate"):
+        of = stays.filter(pl.col("stay").is_in(pumped.implode()))
+        labs = _read_labs(_file(hosp, "labevents"), _file(hosp, "d_labitems"), of, config)
+        entries = pl.concat([entries, labs])
+    stays = stays.select("stay", "patient", "begin", "end", "age", "died", "death")
+    return Charts(stays, entries, _support(charted), doses, findings)
 
 
 def _support(charted: pl.DataFrame) -> pl.DataFrame:
@@ -129,14 +138,10 @@ def _file(icu: Path, table: str) -> Path:
     )
 
 
-def _check_labels(file: Path) -> None:
+def _check_labels(file: Path, wanted: dict[int, str], needed: dict[int, str]) -> None:
     """Refuse a dictionary in which an id of ours means something else."""
-    table = pl.concat(_pieces(file, ("itemid", "label")))
+    table = pl.concat(read_pieces(file, ("itemid", "label")))
     labels = dict(table.select("itemid", "label").iter_rows())
-    wanted = {
-        **{i: x.label for i, x in _CHARTED.items()},
-        **{i: f"^{x}$" for i, x in _DRUGS.items()},
-    }
     for item, pattern in wanted.items():
         label = labels.get(str(item))
         if label is not None and not re.search(pattern, label.strip().lower()):
@@ -144,38 +149,93 @@ def _check_labels(file: Path) -> None:
                 f"{file}: expected item {item} to be {pattern!r}, got {label!r}; the ids of this "
                 "export are not those of MIMIC-IV, import it by a mapping file instead."
             )
-    for item in [i for i, x in _CHARTED.items() if x.name in _NEEDED and str(i) not in labels]:
+    for item in [item for item in needed if str(item) not in labels]:
         raise RecordingError(
-            f"{file}: expected item {item} ({_CHARTED[item].name}), which is missing; copy the "
-            "whole table."
+            f"{file}: expected item {item} ({needed[item]}), which is missing; copy the whole "
+            "table."
         )
 
 
-def _read_stays(file: Path) -> pl.DataFrame:
-    wanted = ("subject_id", "stay_id", "intime", "outtime")
-    table = pl.concat(_pieces(file, wanted))
+def _read_stays(icu: Path, hosp: Path, config: ChartedConfig) -> pl.DataFrame:
+    """Stays; with age and fate where the `hosp` folder lies beside."""
+    file = _file(icu, "icustays")
+    table = pl.concat(read_pieces(file, ("subject_id", "hadm_id", "stay_id", "intime", "outtime")))
     if table["stay_id"].is_duplicated().any():
         raise RecordingError(f"{file}: expected each stay_id once, got one twice; export it again.")
-    return table.select(
+    stays = table.select(
         stay=_numbers(table, "stay_id", file).cast(pl.Int64),
         patient="subject_id",
+        admission="hadm_id",
         begin=_times(table, "intime", file),
         end=_times(table, "outtime", file),
     )
+    if config.wants("age"):
+        stays = stays.join(_read_ages(_file(hosp, "patients")), "patient", "left")
+        stays = stays.with_columns(age=pl.col("age") + pl.col("begin").dt.year() - pl.col("year"))
+    else:
+        stays = stays.with_columns(age=pl.lit(None, pl.Float64))
+    if _there(hosp, "admissions"):
+        return stays.join(_read_fates(_file(hosp, "admissions")), "admission", "left")
+    nothing = {"died": pl.lit(None, pl.Boolean), "death": pl.lit(None, pl.Datetime("us"))}
+    return stays.with_columns(**nothing)
+
+
+def _read_ages(file: Path) -> pl.DataFrame:
+    """Age in one year of every patient; above 89 it is one number for all."""
+    table = pl.concat(read_pieces(file, ("subject_id", "anchor_age", "anchor_year")))
+    return table.select(
+        patient="subject_id",
+        age=_numbers(table, "anchor_age", file),
+        year=_numbers(table, "anchor_year", file),
+    )
+
+
+def _read_fates(file: Path) -> pl.DataFrame:
+    """Who died in hospital, and when."""
+    table = pl.concat(read_pieces(file, ("hadm_id", "deathtime", "hospital_expire_flag")))
+    dead = table.filter(pl.col("deathtime").is_not_null())
+    deaths = dead.select(admission="hadm_id", death=_times(dead, "deathtime", file))
+    fates = table.select(admission="hadm_id", died=pl.col("hospital_expire_flag") == "1")
+    return fates.join(deaths, "admission", "left")
+
+
+def _read_labs(
+    file: Path, labels: Path, stays: pl.DataFrame, config: ChartedConfig
+) -> pl.DataFrame:
+    """Lactate of these stays, by the time of its blood; its table knows patients, not stays."""
+    named = {i: x.label for i, x in _LABS.items()}
+    _check_labels(labels, named, {i: x.name for i, x in _LABS.items()})
+    wanted = ("subject_id", "itemid", "charttime", "storetime", "valuenum", "valueuom")
+    ours = pl.col("itemid").is_in([str(item) for item in _LABS])
+    ours &= pl.col("subject_id").is_in(stays["patient"].unique().implode())
+    rows = pl.concat(read_pieces(file, wanted, ours))
+    _check_units(rows, file, _LABS)
+    time, stored = _when(rows, "charttime", file, config)
+    found = rows.select(
+        patient="subject_id",
+        name=pl.lit("lactate"),
+        time=time,
+        stored=stored,
+        value=pl.col("valuenum").cast(pl.Float64, strict=False),
+    ).join(stays, "patient", maintain_order="left")
+    during = pl.col("time").is_between("begin", "end") & pl.col("value").is_not_null()
+    return found.filter(during).select("stay", "name", "time", "stored", "value")
 
 
 def _read_charted(
-    file: Path, config: ChartedConfig, findings: dict[str, int], watch: Callable[[float], None]
+    file: Path, config: ChartedConfig, findings: dict[str, int], watch: Watch, work: Path
 ) -> pl.DataFrame:
-    """The rows of our items, piece by piece."""
+    """The rows of our items, of stays in which a pump was charted."""
     wanted = ("stay_id", "charttime", "storetime", "itemid", "value", "valuenum", "valueuom")
-    items = [str(item) for item in _CHARTED]
-    kept = []
-    for piece in _pieces(file, wanted, watch):
-        rows = piece.filter(pl.col("itemid").is_in(items))
-        _check_units(rows, file)
-        kept.append(_entries(rows, file, config, findings))
-    return pl.concat(kept)
+    items = [i for i, x in _CHARTED.items() if x.name not in _FURTHER or config.wants(x.name)]
+    ours = pl.col("itemid").is_in([str(item) for item in items])
+    kept = read_to_disk(file, wanted, ours, work, watch)
+    pump = pl.col("itemid").is_in([str(item) for item, x in _CHARTED.items() if x.name in _PUMP])
+    pumped = kept.filter(pump).select("stay_id").unique().collect()
+    rows = kept.join(pumped.lazy(), "stay_id", "semi", nulls_equal=True).collect()
+    rows = rows.sort(ROW)
+    _check_units(rows, file, _CHARTED)
+    return _entries(rows, file, config, findings)
 
 
 def _entries(rows: pl.DataFrame, file: Path, config: ChartedConfig, findings: dict[str, int]):
@@ -183,18 +243,14 @@ def _entries(rows: pl.DataFrame, file: Path, config: ChartedConfig, findings: di
     names = {str(item): about.name for item, about in _CHARTED.items()}
     level, text = pl.col("name") == "level", pl.col("name").is_in(["level", "catheter"])
     read = read_levels(pl.col("value"))
-    time, unknown = _times(rows, "charttime", file), rows["storetime"].is_null()
-    if unknown.any():
+    if count := rows["storetime"].null_count():
         words = "entries without a store time, assumed"
-        findings[words] = findings.get(words, 0) + int(unknown.sum())
-    assumed = time.dt.offset_by(f"{round(60 * config.delay)}s")
-    stored = _times(
-        rows.with_columns(pl.col("storetime").fill_null(pl.col("charttime"))), "storetime", file
-    )
+        findings[words] = findings.get(words, 0) + count
+    time, stored = _when(rows, "charttime", file, config)
     return rows.with_columns(
         name=pl.col("itemid").replace_strict(names, return_dtype=pl.String),
         time=time,
-        stored=pl.when(unknown).then(assumed).otherwise(stored),
+        stored=stored,
         stay=_numbers(rows, "stay_id", file).cast(pl.Int64),
     ).select(
         "stay",
@@ -208,9 +264,9 @@ def _entries(rows: pl.DataFrame, file: Path, config: ChartedConfig, findings: di
     )
 
 
-def _check_units(rows: pl.DataFrame, file: Path) -> None:
+def _check_units(rows: pl.DataFrame, file: Path, items: dict[int, Item]) -> None:
     """Refuse a number whose row declares another unit than its item has."""
-    for item, about in _CHARTED.items():
+    for item, about in items.items():
         if not about.units:
             continue
         unit = pl.col("valueuom").str.strip_chars().str.to_lowercase()
@@ -221,33 +277,31 @@ def _check_units(rows: pl.DataFrame, file: Path) -> None:
         )
         for row in wrong.iter_rows(named=True):
             raise RecordingError(
-                f"{file}, row {row['row']}: expected {about.name} in {about.units[0]}, got "
+                f"{file}, row {row[ROW]}: expected {about.name} in {about.units[0]}, got "
                 f"{row['valueuom']!r}; convert the values, or leave these rows out."
             )
 
 
-def _read_doses(file: Path, config: ChartedConfig) -> pl.DataFrame:
+def _read_doses(file: Path, stays: pl.Series, config: ChartedConfig) -> pl.DataFrame:
     """Infusions as changes of a rate: a start, and an end where no other rate follows at once."""
     wanted = ("stay_id", "starttime", "endtime", "storetime", "itemid", "rate", "rateuom")
     wanted = (*wanted, "patientweight", "statusdescription")
     items = {str(item): drug for item, drug in _DRUGS.items()}
-    pieces = [p.filter(pl.col("itemid").is_in(list(items))) for p in _pieces(file, wanted)]
-    rows = pl.concat(pieces)
+    ours = pl.col("itemid").is_in(list(items))
+    ours &= pl.col("stay_id").is_in(stays.cast(pl.String).implode())
+    rows = pl.concat(read_pieces(file, wanted, ours))
     rows = rows.filter(
         (pl.col("statusdescription").fill_null("") != "Rewritten") & pl.col("rate").is_not_null()
     )
-    begin, end = _times(rows, "starttime", file), _times(rows, "endtime", file)
-    assumed = begin.dt.offset_by(f"{round(60 * config.delay)}s")
-    stored = _times(
-        rows.with_columns(pl.col("storetime").fill_null(pl.col("starttime"))), "storetime", file
-    )
+    begin, stored = _when(rows, "starttime", file, config)
+    end = _times(rows, "endtime", file)
     starts = rows.select(
-        "row",
+        ROW,
         stay=_numbers(rows, "stay_id", file).cast(pl.Int64),
         drug=pl.col("itemid").replace_strict(items, return_dtype=pl.String),
         time=begin,
         end=end,
-        stored=pl.when(pl.col("storetime").is_null()).then(assumed).otherwise(stored),
+        stored=stored,
         dose=_numbers(rows, "rate", file),
         unit=pl.col("rateuom"),
         weight=pl.col("patientweight").cast(pl.Float64, strict=False),
@@ -257,6 +311,16 @@ def _read_doses(file: Path, config: ChartedConfig) -> pl.DataFrame:
     ).join(starts, ["stay", "drug", "time"], "anti")
     shares = add_shares(pl.concat([starts, ends]), str(file))
     return shares.select("stay", "drug", "time", "stored", "nee", "vis")
+
+
+def _when(
+    rows: pl.DataFrame, column: str, file: Path, config: ChartedConfig
+) -> tuple[pl.Series, pl.Series]:
+    """Chart and store time; where the latter is missing, the stated delay is assumed."""
+    time, unknown = _times(rows, column, file), rows["storetime"].is_null()
+    filled = rows.with_columns(pl.col("storetime").fill_null(pl.col(column)))
+    assumed = time.dt.offset_by(f"{round(60 * config.delay)}s")
+    return time, assumed.zip_with(unknown, _times(filled, "storetime", file))
 
 
 def _numbers(table: pl.DataFrame, column: str, file: Path) -> pl.Series:
@@ -275,69 +339,6 @@ def _times(table: pl.DataFrame, column: str, file: Path) -> pl.Series:
 def _refuse(table: pl.DataFrame, read: pl.Series, column: str, wanted: str, file: Path) -> None:
     for row in table.filter(read.is_null()).iter_rows(named=True):
         raise RecordingError(
-            f"{file}, row {row['row']}: expected {wanted} in {column}, got {row[column]!r}; "
+            f"{file}, row {row[ROW]}: expected {wanted} in {column}, got {row[column]!r}; "
             "correct the row or leave it out."
         )
-
-
-# ── one file, piece by piece ─────────────────────────────────────────────────────────────────────
-
-
-def _pieces(
-    file: Path, wanted: Sequence[str], watch: Callable[[float], None] = lambda share: None
-) -> Iterator[pl.DataFrame]:
-    """The wanted columns as text, with the number of each row in the file."""
-    try:
-        with file.open("rb") as raw, ThreadPoolExecutor(1) as unpacker:
-            opened = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
-            head = _header(file, opened.readline(_LONGEST_LINE), wanted)
-            size, row, blocks = file.stat().st_size, 2, _blocks(opened.read)
-            coming = unpacker.submit(next, blocks, None)
-            while (block := coming.result()) is not None:
-                coming = unpacker.submit(next, blocks, None)
-                table = pl.read_csv(
-                    io.BytesIO(head + block),
-                    infer_schema=False,
-                    row_index_name="row",
-                    row_index_offset=row,
-                )
-                row += table.height
-                watch(min(raw.tell() / size, 1.0))
-                yield table.select("row", *wanted)
-            if row == 2:
-                raise RecordingError(f"{file}: expected rows, got none; export it again.")
-    except _DAMAGED as error:
-        words = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise RecordingError(
-            f"{file}: expected a whole table in UTF-8, got a damaged or foreign one ({words}); "
-            "copy it again and compare its checksum."
-        ) from error
-
-
-def _header(file: Path, line: bytes, wanted: Sequence[str]) -> bytes:
-    try:
-        names = line.decode().lstrip("\ufeff").strip().split(",")
-    except UnicodeDecodeError as error:
-        raise RecordingError(
-            f"{file}: expected a table in UTF-8, got another encoding; convert it."
-        ) from error
-    for name in [name for name in wanted if name not in names]:
-        raise RecordingError(
-            f"{file}: expected a column {name!r}, which is missing; there are: "
-            f"{', '.join(names[:20])}. Copy the table as MIMIC-IV has it."
-        )
-    return ",".join(names).encode() + b"\n"
-
-
-def _blocks(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time."""
-    rest = b""
-    while data := read(PIECE):
-        cut = data.rfind(b"\n") + 1
-        if cut == 0:
-            rest += data
-            continue
-        yield rest + data[:cut]
-        rest = data[cut:]
-    if rest:
-        yield rest

@@ -26,7 +26,9 @@ from stepdown.records.clif import read_clif
 from stepdown.records.drugs import add_shares
 from stepdown.records.files import read_cohort, to_parquet
 from stepdown.records.mimic import read_mimic
+from stepdown.records.pieces import unwatched
 from stepdown.records.readers import RecordingError
+from stepdown.signals import NAMES
 
 # how a format is written, read, and which entries come with a store time
 FORMATS = {
@@ -58,7 +60,7 @@ def write(stays, name: str, folder: Path) -> Path:
 def imported(stays, name: str, folder: Path, config: ChartedConfig | None = None):
     config = config or ChartedConfig()
     read = FORMATS[name][3]
-    charts = read(write(stays, name, folder), config, lambda share: None)
+    charts = read(write(stays, name, folder), config, unwatched, folder / "work")
     return make_charted(charts, config, folder)
 
 
@@ -229,6 +231,68 @@ def test_a_pump_at_p0_ends_the_hours(tmp_path):
     assert np.flatnonzero(np.asarray(made.cohort.seen)[0]).tolist() == [0, 1, 2, 3, 4]
 
 
+FURTHER = ("lactate", "cvp", "pas", "pad", "pam", "papi", "weight", "age")
+
+
+def with_further() -> ChartedStay:
+    """Lactate every four hours, stored 45 min after it was drawn, or five hours; PA pressures."""
+    stay = counted()
+    drawn = np.array([20.0, 260.0, 290.0])
+    lines = {"lactate": Line(drawn, drawn + np.array([45.0, 45.0, 300.0]), np.array([4.0, 3, 9]))}
+    minute = 60.0 * np.arange(10) + 30
+    about = {"cvp": 10.0, "pas": 45.0, "pad": 20.0, "pam": 28.0}
+    lines |= {name: Line(minute, minute + 5, np.full(10, at)) for name, at in about.items()}
+    return replace(stay, lines={**stay.lines, **lines}, age=67, died=True)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_further_columns_stand_where_they_became_known(name, tmp_path):
+    made = imported([with_further()], name, tmp_path, ChartedConfig(further=FURTHER))
+    assert set(made.cohort.columns[len(NAMES) :]) == {"nee", "vis", *FURTHER}
+    lactate = np.full(10, np.nan)
+    lactate[[1, 5]] = 4.0, 3.0  # known at 1:05 and 5:05; the last one came too late
+    np.testing.assert_array_equal(values(made, "lactate")[:10], lactate)
+    assert dict(made.late)["lactate"] == 1
+    for signal, at in {"cvp": 10, "pas": 45, "pad": 20, "pam": 28, "papi": 2.5}.items():
+        np.testing.assert_array_equal(values(made, signal)[:10], np.full(10, at))
+    np.testing.assert_array_equal(values(made, "weight")[:10], np.full(10, 80.0))
+    np.testing.assert_array_equal(values(made, "age")[:10], np.full(10, 67.0))
+    # nothing of them is in a cohort that did not ask for it, and no hour is seen for them alone
+    plain = imported([with_further()], name, tmp_path)
+    assert plain.cohort.columns == (*NAMES, "nee", "vis")
+    np.testing.assert_array_equal(plain.cohort.seen, made.cohort.seen)
+
+
+@pytest.mark.parametrize("name", ["mimic-iv", "clif-3.0"])
+def test_how_support_ended_is_told_beside_the_cohort(name, tmp_path):
+    """The pump was turned off; the patient died on it; left with it; charting just ended."""
+    stay = counted()
+    minute = stay.lines["level"].minute
+    off = Line(minute, minute + 5, np.append(stay.lines["level"].value[:-1], 0.0))
+    stays = [
+        replace(stay, lines={**stay.lines, "level": off}),
+        replace(stay, died=True),
+        replace(stay, minutes=560.0),
+        replace(stay, minutes=900.0),
+    ]
+    stays = [replace(each, patient=f"p{i}") for i, each in enumerate(stays)]
+    made = imported(stays, name, tmp_path)
+    ended = dict(made.ends.select("patient", "ended").iter_rows())
+    assert list(ended.values()) == ["off", "died", "left", "charting ended"]
+    assert made.ends["died"].to_list() == [False, True, False, False]
+    assert made.ends["hours"].to_list() == np.asarray(made.cohort.seen).sum(1).tolist()
+    assert "died" not in made.cohort.columns
+
+
+def test_a_column_that_no_stay_has_is_refused(tmp_path):
+    with pytest.raises(
+        RecordingError, match=r"expected values of pas .* leave it out of --further"
+    ):
+        imported([counted()], "mimic-iv", tmp_path, ChartedConfig(further=("pas",)))
+    with pytest.raises(RecordingError, match="expected the table clif_labs"):
+        imported([counted()], "clif-3.0", tmp_path, ChartedConfig(further=("lactate",)))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_cuff_and_line_are_never_mixed(name, tmp_path):
     """The line is not charted in the sixth hour, the cuff is; and each cohort holds one of them."""
@@ -289,6 +353,13 @@ def test_the_command_writes_a_cohort_with_its_flow_of_stays(name, stays, tmp_pat
         ("nee", "vis"),
     )
     card = (tmp_path / "out/card.md").read_text()
+    assert "![Flow of stays](flow.png)" in card
+    assert (tmp_path / "out/flow.png").read_bytes().startswith(b"\x89PNG")
+    ends = pl.read_parquet(tmp_path / "out/stays.parquet")
+    assert ends["patient"].to_list() == list(cohort.patient)
+    told = ends.group_by("ended").len().sort("len", "ended", descending=[True, False])
+    for ended, count in told.iter_rows():
+        assert f"| {ended} | {count} |" in card
     assert f"| left out: a right-sided pump | {sum(s.kind == 'right' for s in stays)} |" in card
 
 
