@@ -1,9 +1,10 @@
 """The models and the recorded hours behind an answer, and what they say about one state.
 
-The outlook is one compiled program: eight levels, six hours, all draws, judged by counts. It always
-computes everything, in the same order and with random numbers that depend on the state alone, so
-candidates can be asked for in any order, or alone, and the numbers are the same. What is not shown
-is cut away on the host.
+The outlook is one compiled program: eight levels, six hours, judged by counts. It always computes
+everything, in the same order and with the same luck for every level and every state, so candidates
+can be asked for in any order, or alone, and a state that is hardly another has hardly another
+answer. A level whose risk is not clear of the line gets further courses (steady.py), those of the
+same luck, too. What is not shown is cut away on the host.
 
 The support is recorded hours like this one: how many there are at each level, and what happened
 next. A recorded hour is similar if its state is no farther than a radius, in z-scores over the
@@ -12,8 +13,8 @@ their recorded decisions have at least 20 similar train hours at the level that 
 are of hours in which exactly the candidate level was chosen.
 """
 
-import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from stepdown.app.limits import DEFAULT_GATES, JUDGED, GateConfig, Limits
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy, Transitions, require_role
+from stepdown.policies.constraint import Constrained
+from stepdown.policies.planner import Planner, Weighed
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler
 from stepdown.signals import (
     FLOW,
@@ -42,9 +45,12 @@ from stepdown.signals import (
 from stepdown.twin.calibrated import Calibrated, widen
 from stepdown.twin.filled import FilledTwin
 from stepdown.twin.fit import Twin, level_score
+from stepdown.twin.ridge import Ridge
 from stepdown.twin.rollout import follow_plans
 
-DRAWS, FEWEST_DRAWS = 100, 50  # simulated courses
+DRAWS, FEWEST_DRAWS = 200, 50  # simulated courses of every level
+BLOCK, MOST = 400, 2000  # further courses at a time, and all those of a level beyond the first
+OF_MEMBER = 32  # courses by each member alone
 SHOWN = (MAP, PULSATILITY, HR, LVEDP, FLOW)  # columns whose forecast is shown, before further ones
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 SHARE, ENOUGH = 0.95, DEFAULT_GATES.support  # of select decisions that have enough similar hours
@@ -73,12 +79,24 @@ class Outlook(eqx.Module):
 
     quantiles: Float[Array, "8 quantiles samples shown"]
     carried: Float[Array, "8 shown"]  # the last sample, carried forward under the level
-    crossing: Int[Array, "8 judged"]  # draws that leave a limit at any sample
-    crossing_any: Int[Array, " 8"]  # ... any of the limits
+    left: Bool[Array, "8 courses judged"]  # whether a course leaves a limit at any sample
+    courses: Int[Array, " 8"]  # how many of them were computed, the first ones
+    by_member: Float[Array, "members 8"]  # share of courses that leave the worst limit; NaN: one
     p_value: Float[Array, " 8"]  # of the decision, by the guardian
     within: Float[Array, "8 2"]  # variance of MAP and pulsatility in the members; NaN: not known
     between: Float[Array, "8 2"]  # variance of the members' centers; both over the first hour
     preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
+    weighed: Weighed | None  # what a planner chooses by; None for any other policy
+
+    @property
+    def crossing(self) -> Int[np.ndarray, "8 judged"]:
+        """Courses that leave each limit."""
+        return np.asarray(self.left).sum(1)
+
+    @property
+    def crossing_any(self) -> Int[np.ndarray, " 8"]:
+        """Courses that leave any of them."""
+        return np.asarray(self.left).any(-1).sum(1)
 
 
 @dataclass(frozen=True)
@@ -91,8 +109,11 @@ class Engine:
     table: str  # profile of speeds that the models were fitted on
     model: dict[str, Any]  # version and digests
     draws: int = DRAWS
+    most: int = MOST  # further draws of one level, in blocks
+    luck: int = 0  # seed of all draws
     gates: GateConfig = DEFAULT_GATES
     site: Limits = field(default_factory=Limits)
+    first: bool = True  # the models of the run itself, not of one with fewer signals
     policy: Policy | None = None  # a learned one of the run
     method: str | None = None  # its name
     read_by_policy: tuple[int, ...] = ()  # columns
@@ -114,15 +135,31 @@ class Engine:
         return [self.columns[i] for i in self.used]
 
 
-def look(engine: Engine, state: np.ndarray, limits: Limits) -> Outlook:
-    """The outlook of one state, on the host."""
+def look(
+    engine: Engine,
+    state: np.ndarray,
+    limits: Limits,
+    unclear: Callable[[Outlook], Bool[np.ndarray, " 8"]] | None = None,
+) -> Outlook:
+    """The outlook of one state, on the host; levels that are `unclear` get further courses."""
     by_column = limits.bounds()
     bounds = jnp.asarray([by_column[column] for column in JUDGED], jnp.float32)
-    keys = keys_of(state, engine.draws)
-    found = look_ahead(
-        engine.twin, engine.guardian, engine.policy, jnp.asarray(state), bounds, keys
-    )
-    return jax.tree.map(np.asarray, found)
+    keys = keys_of(engine.luck, engine.draws + engine.most)
+    first, state_ = keys[: engine.draws], jnp.asarray(state)
+    found = look_ahead(engine.twin, engine.guardian, engine.policy, state_, bounds, first)
+    found = jax.tree.map(np.asarray, found)
+    for begin in range(engine.draws, engine.draws + engine.most - BLOCK + 1, BLOCK):
+        wanted = np.flatnonzero(unclear(found)) if unclear else []
+        if not len(wanted):
+            break
+        more = np.zeros((len(LEVELS), BLOCK, len(JUDGED)), bool)
+        for i in wanted:  # at most eight, one compiled program each
+            if found.courses[i] == begin:  # its own courses, without a hole
+                level = jnp.asarray(LEVELS[i])
+                more[i] = follow_on(engine.twin, state_, level, bounds, keys[begin : begin + BLOCK])
+        grown = found.courses + BLOCK * ((found.courses == begin) & np.isin(np.arange(8), wanted))
+        found = replace(found, left=np.concatenate([found.left, more], 1), courses=grown)
+    return found
 
 
 def fill_absent(engine: Engine, state: np.ndarray) -> np.ndarray:
@@ -141,7 +178,7 @@ def warm_up(engine: Engine) -> None:
     """Compile everything that an answer needs, by looking once."""
     row = np.append(np.asarray(engine.twin.scaler.mean), LEVELS[0])
     state = np.tile(row.astype(np.float32), (engine.twin.steps, 1))
-    look(engine, state, Limits())
+    look(engine, state, Limits(), lambda found: np.asarray(found.courses) == engine.draws)
     lacking = [i for i in engine.used if i not in REQUIRED]
     state[:, lacking] = np.nan
     fill_absent(engine, state)
@@ -172,22 +209,93 @@ def look_ahead(
     drawn = drawn.reshape(*drawn.shape[:2], -1, drawn.shape[-1])  # (8, draws, samples, columns)
     shown = np.array(shown_columns(twin))
     quantiles = jnp.quantile(drawn[..., shown], jnp.asarray(QUANTILES), axis=1)
-    judged = drawn[..., np.array(JUDGED)]
-    low, high = bounds[None, None, None, :, 0], bounds[None, None, None, :, 1]
-    left = ~((judged > low) & (judged < high)).all(2)  # (8, draws, judged)
+    left = _leaves(drawn, bounds)
     carried = jax.vmap(lambda level: twin.carry(state, level))(levels)[:, -1]
     within, between = _spread(twin, state, levels)
     states = jnp.broadcast_to(state[None], (len(LEVELS), *state.shape))
     return Outlook(
         quantiles=jnp.moveaxis(quantiles, 0, 1),
         carried=carried[:, shown],
-        crossing=left.sum(1),
-        crossing_any=left.any(-1).sum(1),
+        left=left,
+        courses=jnp.full(len(LEVELS), len(keys)),
+        by_member=_by_member(twin, state, plans, bounds, keys[:OF_MEMBER]),
         p_value=guardian.p_values(states, levels),
         within=within,
         between=between,
         preference=jnp.full(len(LEVELS), jnp.nan) if policy is None else policy(state),
+        weighed=None if (planner := planner_of(policy)) is None else planner.weigh(state),
     )
+
+
+@eqx.filter_jit
+def follow_on(
+    twin: Twin,
+    state: State,
+    level: Int[Array, ""],
+    bounds: Float[Array, "3 2"],
+    keys: Key[Array, " draws"],
+) -> Bool[Array, "draws judged"]:
+    """Further courses of one level: whether they leave the limits."""
+    drawn = follow_plans(twin, state, jnp.full((1, HORIZON), level), keys=keys)
+    return _leaves(drawn.reshape(1, len(keys), -1, drawn.shape[-1]), bounds)[0]
+
+
+def _leaves(
+    drawn: Float[Array, "plans draws samples columns"], bounds: Float[Array, "3 2"]
+) -> Bool[Array, "plans draws judged"]:
+    judged = drawn[..., np.array(JUDGED)]
+    return ~((judged > bounds[:, 0]) & (judged < bounds[:, 1])).all(2)
+
+
+def planner_of(policy: Policy | None) -> Planner | None:
+    """The planner behind a policy, if it is one."""
+    inner = policy.policy if isinstance(policy, Constrained) else policy
+    return inner if isinstance(inner, Planner) else None
+
+
+def members_of(twin: Twin) -> int:
+    """How many models of the same records stand side by side in the twin; 1 has none to ask."""
+    if isinstance(twin.network, Calibrated):
+        return len(twin.network.members.walk)
+    return twin.network.members if isinstance(twin.network, Ridge) else 1
+
+
+def member_of(twin: Twin, number: Int[Array, ""]) -> Twin:
+    """The twin by one of them alone."""
+    network = twin.network
+    if isinstance(network, Calibrated):
+        arrays, rest = eqx.partition(network.members, eqx.is_array)
+        one = eqx.combine(jax.tree.map(lambda x: x[number][None], arrays), rest)
+        return replace(twin, network=replace(network, members=one))
+    return twin.member(number)
+
+
+def _by_member(
+    twin: Twin,
+    state: State,
+    plans: Int[Array, "8 hours"],
+    bounds: Float[Array, "3 2"],
+    keys: Key[Array, " draws"],
+) -> Float[Array, "members 8"]:
+    """The share of courses that leave the worst limit, by each member alone with the same luck."""
+    if members_of(twin) == 1:
+        return jnp.full((1, len(LEVELS)), jnp.nan)
+
+    def course(number, plan, key):
+        alone = member_of(twin, number)
+
+        def hour(now, coming):  # one body for all hours: it compiles in half the time
+            later = alone(now, coming[0], key=coming[1])
+            return later, later
+
+        return jax.lax.scan(hour, state, (plan, jr.split(key, len(plan))))[1]
+
+    def one(number):
+        each = jax.vmap(jax.vmap(course, (None, None, 0)), (None, 0, None))(number, plans, keys)
+        drawn = each.reshape(*each.shape[:2], -1, each.shape[-1])
+        return _leaves(drawn, bounds).mean(1).max(-1)
+
+    return jax.lax.map(one, jnp.arange(members_of(twin)))
 
 
 def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
@@ -210,16 +318,14 @@ def _spread(twin: Twin, state: State, levels: Int[Array, " 8"]):
     return jax.vmap(one)(levels)
 
 
-def keys_of(state: np.ndarray, draws: int) -> Key[Array, " draws"]:
-    """Random numbers that belong to this state: the same question has the same answer."""
-    told = hashlib.sha256(np.ascontiguousarray(state, "<f4").tobytes()).digest()
-    return jr.split(jr.key(int.from_bytes(told[:4], "little")), draws)
+def keys_of(luck: int, draws: int) -> Key[Array, " draws"]:
+    """The luck of all courses: the same for every level and every state."""
+    return jr.split(jr.key(luck), draws)
 
 
-def disagreement(outlook: Outlook) -> np.ndarray:
-    """Share of the variance that is between the members, the worst of MAP and pulsatility."""
-    within, between = np.asarray(outlook.within), np.asarray(outlook.between)
-    return np.max(between / np.maximum(within + between, 1e-12), axis=-1)
+def disagreement(outlook: Outlook) -> Float[np.ndarray, " 8"]:
+    """How far apart the members' own risks are, highest less lowest; NaN where there is one."""
+    return np.ptp(np.asarray(outlook.by_member), axis=0)
 
 
 # ── the support ───────────────────────────────────────────────────────────────────────────────────

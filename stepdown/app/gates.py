@@ -1,8 +1,8 @@
 """The gates: when nothing may be forecast, what may never be suggested, and the words for it. Pure.
 
-R01 to R09 refuse the whole state, R10 and R11 one candidate level, R12 one chart, R13 and R14 the
-computation. H1 to H5 are the hard gates: what may never be suggested, whatever a model thinks.
-A code never changes its meaning; its sentence says the threshold that is in force.
+R01 to R09 and R15 refuse the whole state, R10, R11 and R16 one candidate level, R12 one chart, R13
+and R14 the computation. H1 to H5 are the hard gates: what may never be suggested, whatever a model
+thinks. A code never changes its meaning; its sentence says the threshold that is in force.
 
 Everything works on one bedside or on many at once (leading axes), so that the same code that
 serves one patient is tried on a hundred thousand. A missing sample can hide anything, so it never
@@ -12,6 +12,7 @@ away never turns a refusal into advice.
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,12 +25,14 @@ from stepdown.policies.constraint import REACH, forbidden_levels
 from stepdown.records.mapping import BY_SIZE, TYPICAL, UNITS, units_of
 from stepdown.signals import (
     DBP,
+    FLOW,
     FURTHER,
     HIGHEST,
     HR,
     KNOWN,
     LEVELS,
     LOWEST,
+    LVEDP,
     MAP,
     NAMES,
     PULSATILITY,
@@ -41,9 +44,16 @@ from stepdown.signals import (
 
 UNKNOWN = -1  # a level that nobody told
 FORBIDDING = (MAP, HR)  # outside their limits no step down; of pulsatility it is a remedy
-PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more")  # of a level in an answer
+# Of a level in an answer.
+PLACES = ("acceptable", "forbidden", "unjudged", "risky", "more", "undecided")
+ACCEPTABLE, RISKY, UNDECIDED = (PLACES.index(x) for x in ("acceptable", "risky", "undecided"))
 # A controller holds the speed, an infusion its rate, a laboratory value stands until the next.
 HELD = (NAMES[SPEED], *(signal.name for signal in FURTHER))
+
+ODD_UP_TO = 0.0  # mmHg of LVEDP; below it the sensor is rather off than the filling pressure
+NOISE = 2.0  # mmHg by which pressures that are averaged apart may cross
+NO_FLOW_ABOVE = 0.5  # L/min beyond what the pump gives without any head
+REVERSED = 0.5  # mmHg by which more support is forecast to give less MAP
 
 _FAR = np.log(2.0)  # units that differ by less explain nothing
 _SAME = np.log(1.5)  # pulsatility is systolic less diastolic pressure within this factor
@@ -61,6 +71,9 @@ class Bedside(eqx.Module):
     undeclared: Bool[np.ndarray, "*n"]  # a channel lacks a unit that fits it
     speed_level: Int[np.ndarray, "*n"]  # level that the speed belongs to, UNKNOWN if not known
     likeness: Float[np.ndarray, "*n"]  # p-value of the likeliest level; NaN where not computed
+    most_flow: Float[np.ndarray, "*n"] = eqx.field(  # L/min at the level without any head
+        default_factory=lambda: np.asarray(np.inf)
+    )
     minutes: float = eqx.field(static=True, default=10.0)  # between samples
     columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
 
@@ -70,8 +83,8 @@ def state_refusals(
     used: tuple[int, ...],
     config: GateConfig = DEFAULT_GATES,
     declared: Float[np.ndarray, " signals"] | None = None,
-) -> Bool[np.ndarray, "*n 9"]:
-    """Which of R01 to R09 hold; `used` are the columns that the models read.
+) -> Bool[np.ndarray, "*n 10"]:
+    """Which of R01 to R09 and R15 hold; `used` are the columns that the models read.
 
     Columns that no model reads are not looked at, so leaving one out changes nothing.
     """
@@ -91,12 +104,13 @@ def state_refusals(
     incomplete = empty[..., others].any(-1)
     unjudged = np.isnan(bed.likeness) & ~np.any(found, axis=0)
     found.append(incomplete | (bed.likeness < config.unlike_state) | unjudged)
+    found.append(np.any(list(contradictions(bed, columns).values()), axis=0))
     return np.stack([np.broadcast_to(x, bed.level.shape) for x in found], axis=-1)
 
 
 def forbidding_gates(
     bed: Bedside,
-    refused: Bool[np.ndarray, "*n 9"],
+    refused: Bool[np.ndarray, "*n 10"],
     limits: Limits,
     used: tuple[int, ...] = REQUIRED,
 ) -> dict[str, Bool[np.ndarray, "*n 8"]]:
@@ -119,22 +133,29 @@ def place_levels(
     bed: Bedside,
     allowed: Bool[np.ndarray, "*n 8"],
     judged: Bool[np.ndarray, "*n 8"],
-    risk: Float[np.ndarray, "*n 8"],
+    risk: tuple[Float[np.ndarray, "*n 8"], Float[np.ndarray, "*n 8"]],
     config: GateConfig = DEFAULT_GATES,
+    before: Int[np.ndarray, "*n 8"] | None = None,
 ) -> Int[np.ndarray, "*n 8"]:
     """What is the matter with each level: an index into PLACES, 0 is acceptable.
 
-    `judged` levels have a forecast that is not refused; `risk` is the share of courses that cross
-    a limit, of the limit that is crossed most. Every level has one place, the first that fits: a
-    hard gate forbids it, it has no forecast, too many courses cross a limit, or it is more support
-    than is in force although that would do. What is left is acceptable, and nothing else is.
+    `judged` levels have a forecast that is not refused; `risk` is the interval of the share of
+    courses that cross a limit, of the limit that is crossed most. Every level has one place, the
+    first that fits: a hard gate forbids it, it has no forecast, it is more support than is in force
+    although that would do, or too many courses cross a limit. Where the interval holds the line it
+    is undecided, unless `before` says what it was a moment ago: then it stays that. What is left is
+    acceptable, and nothing else is.
     """
     levels, level = np.array(LEVELS), bed.level[..., None]
-    risky = ~(risk <= config.risk)  # NaN is risky
-    safe = allowed & judged & ~risky
+    risky = ~(risk[0] <= config.risk)  # NaN is risky
+    open_ = ~risky & ~(risk[1] <= config.risk)
+    if before is not None:
+        risky = risky | (open_ & (before == RISKY))
+        open_ = open_ & (before != RISKY) & (before != ACCEPTABLE)
+    safe = allowed & judged & ~risky & ~open_
     holding = (safe & (levels == level)).any(-1, keepdims=True)
     more = holding & (levels > level)
-    return np.select([~allowed, ~judged, risky, more], [1, 2, 3, 4], 0)
+    return np.select([~allowed, ~judged, more, risky, open_], [1, 2, 4, 3, 5], 0)
 
 
 def suggest(
@@ -158,14 +179,30 @@ def candidate_refusals(
     p_value: Float[np.ndarray, "*n 8"],
     support: Int[np.ndarray, "*n 8"],
     disagreement: Float[np.ndarray, "*n 8"],
+    against_pump: Bool[np.ndarray, "*n 8"],
     config: GateConfig = DEFAULT_GATES,
 ) -> dict[str, Bool[np.ndarray, "*n 8"]]:
-    """R10 to R12 by level. R12 concerns the LV charts alone; a NaN disagreement is not known."""
+    """R10 to R12 and R16 by level. R12 concerns the LV charts alone; a NaN is not known."""
     return {
         "R10": ~(p_value >= config.unlike_level) | (support < config.support),
         "R11": disagreement > config.disagreement,
         "R12": np.broadcast_to(np.array(LEVELS) < LV_FROM, p_value.shape),
+        "R16": against_pump,
     }
+
+
+def reversed_levels(pressure: Float[np.ndarray, " 8"], level: int) -> Bool[np.ndarray, " 8"]:
+    """Levels at which more support is forecast to give less MAP than the level before.
+
+    `pressure` is the forecast MAP by level. Counted from the level in force outward, so that of
+    two levels in the wrong order the farther one is in doubt, and all beyond it.
+    """
+    found, held = np.zeros(len(LEVELS), bool), level - LOWEST
+    for i in range(held + 1, len(LEVELS)):
+        found[i] = found[i - 1] or pressure[i] < pressure[i - 1] - REVERSED
+    for i in range(held - 1, -1, -1):
+        found[i] = (found[i + 1] and i + 1 != held) or pressure[i] > pressure[i + 1] + REVERSED
+    return found
 
 
 # ── the parts ────────────────────────────────────────────────────────────────────────────────────
@@ -220,6 +257,39 @@ def outside_hard(bed: Bedside) -> Bool[np.ndarray, "*n signals"]:
     """Columns with a value that can be no measurement."""
     low, high = np.array([KNOWN[name].hard for name in bed.columns]).T
     return np.any((bed.signals < low) | (bed.signals > high), axis=-2)
+
+
+def contradictions(
+    bed: Bedside, columns: Sequence[int] | np.ndarray
+) -> dict[str, Bool[np.ndarray, "*n"]]:
+    """By sentence, what cannot be true at once in any sample: pressures, and flow at the level."""
+    signals = bed.signals
+    with np.errstate(invalid="ignore"):  # what is missing contradicts nothing
+        found = {
+            "mean pressure above systolic": (MAP, SBP, signals[..., MAP] - signals[..., SBP]),
+            "diastolic pressure above mean": (DBP, MAP, signals[..., DBP] - signals[..., MAP]),
+        }
+        told: dict[str, np.ndarray] = {
+            words: np.any(difference > NOISE, axis=-1)
+            for words, (one, other, difference) in found.items()
+            if {one, other} <= {int(x) for x in columns}
+        }
+        if FLOW in columns:
+            above = signals[..., FLOW] > bed.most_flow[..., None] + NO_FLOW_ABOVE
+            told["more flow than the pump can give at this level"] = np.any(above, axis=-1)
+    return told or {"nothing": np.zeros(bed.level.shape, bool)}
+
+
+def odd_values(signals: Float[np.ndarray, "steps signals"]) -> dict[str, str]:
+    """By signal, what is possible but should not be believed at sight; the newest sample."""
+    newest = signals[-1, LVEDP]
+    if not newest < ODD_UP_TO:
+        return {}
+    words = (
+        f"LV end-diastolic pressure of {newest:.0f} mmHg is below {ODD_UP_TO:g} mmHg: "
+        "the sensor may be off; compare it at the console."
+    )
+    return {NAMES[LVEDP]: words}
 
 
 def _flat(bed: Bedside, columns: np.ndarray, config: GateConfig) -> np.ndarray:
@@ -375,6 +445,16 @@ def refusal_codes(gates: GateConfig = DEFAULT_GATES) -> dict[str, Code]:
             "The computation took too long and was given up.",
             "Try again; if it happens often, use a smaller model or a faster machine.",
         ),
+        "R15": Code(
+            "state",
+            "Values contradict each other: they cannot all be true at once.",
+            "Check the line, its zero and which column is which.",
+        ),
+        "R16": Code(
+            "candidate",
+            "More support is forecast to give less pressure here. No forecast is shown.",
+            "Look at another level, or decide without the model.",
+        ),
     }
 
 
@@ -386,6 +466,7 @@ def _needed_samples(gates: GateConfig) -> str:
 
 
 STATE_CODES = tuple(name for name, code in refusal_codes().items() if code.scope == "state")
+JUDGED_LAST = STATE_CODES.index("R09")  # it waits for the models
 
 GATES: dict[str, str] = {
     "H1": f"Outside P-{LOWEST} to the highest level of this pump.",

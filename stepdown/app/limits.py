@@ -121,7 +121,7 @@ class GateConfig:
     unlike_state: float = 0.05  # p-value of the likeliest level; R09
     unlike_level: float = 0.05  # p-value; R10
     support: int = 20  # similar recorded hours at the level; R10
-    disagreement: float = 0.5  # share of the variance between members; R11
+    disagreement: float = 0.25  # between the risks by single members, highest less lowest; R11
     risk: float = 0.10  # share of courses that may cross a limit at an acceptable level
 
     def __post_init__(self):

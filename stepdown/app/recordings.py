@@ -19,7 +19,7 @@ import numpy as np
 
 from stepdown import __version__
 from stepdown.app.engine import DRAWS, Engine, make_support
-from stepdown.app.gates import HELD, UNKNOWN
+from stepdown.app.gates import HELD, UNKNOWN, odd_values
 from stepdown.app.limits import GateConfig, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
 from stepdown.artifacts import MANIFEST, ArtifactError, check_folder
@@ -321,11 +321,13 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
             "outside_soft": int(odd.sum()),
             "flat_stretches": 0 if name in HELD else _flat_stretches(values, stay.minutes, gates),
         }
+    odd = list(odd_values(hour).values())
     return {
         "patient": stay.patient,
         "now": to_iso(minute),
         "minute": minute,
-        "chip": _chip(channels, gates),
+        "chip": "check" if odd and _chip(channels, gates) == "good" else _chip(channels, gates),
+        "odd": odd,
         "clock": {"grid_min": stay.minutes, "regular": True, "dates": "not recorded"},
         "gaps": int(np.sum(np.diff(np.concatenate([[0], level == UNKNOWN]).astype(int)) == 1)),
         "channels": channels,

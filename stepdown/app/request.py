@@ -181,6 +181,7 @@ def _bedside(
         undeclared=np.asarray(bool(undeclared)),
         speed_level=level_of_speed(profile_of(table), speed) if known else np.asarray(UNKNOWN),
         likeness=np.asarray(math.nan),
+        most_flow=np.asarray(most_flow(profile_of(table), int(level)) if known else math.inf),
         minutes=float(request.grid_min),
         columns=columns,
     )
@@ -276,6 +277,18 @@ def pump_of_table(table: str) -> str:
             "Add its profile to patients/profiles."
         )
     return found[0]
+
+
+def most_flow(profile: PumpProfile, level: int) -> float:
+    """L/min at a level without any head, by the profile's own relation; not known below P-2."""
+    if level not in LEVELS:
+        return math.inf
+    head, speed = (float(x[level - LOWEST]) for x in (profile.shutoff_head, profile.speed))
+    linear = float(profile.linear_loss) * speed / float(profile.reference_speed)
+    square = float(profile.quadratic_loss)
+    if square <= 0:
+        return head / linear
+    return (math.sqrt(linear**2 + 4 * square * head) - linear) / (2 * square)
 
 
 @functools.cache

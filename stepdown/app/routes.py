@@ -156,6 +156,8 @@ class Candidate(BaseModel):
     refusals: list[Refusal]
     gates: list[Gate]
     acceptable: bool
+    word: str  # what the gates say of it, one of gates.PLACES
+    rank: int | None  # 1 has the fewest courses that leave a limit
     verdict: str  # why, in a sentence
     quantiles: dict[str, dict[str, list[float]]] | None
     carry_forward: dict[str, float] | None
@@ -183,7 +185,9 @@ class Answer(BaseModel):
     quality: dict[str, Any] | None
     candidates: list[Candidate]
     acceptable: list[int]
+    undecided: list[int]  # too near the line to be called acceptable or not
     suggested: int | None
+    advice: dict[str, Any]  # acceptable, act, watch, undecided or none; in words
     reasons: Annotated[list[str], Field(min_length=1)]
     uncertainty: dict[str, float | None] | None
     policy: dict[str, Any] | None
@@ -330,6 +334,7 @@ async def session(desk: Here) -> JSONResponse:
             "version": __version__,
             "banner": BANNER,
             "phase": desk.service.phase,
+            "followed": desk.service.config.patients is not None,
         }
     )
 
@@ -361,7 +366,10 @@ async def whatif(desk: Here, body: WhatIfBody) -> Response:
 @patients_only.get("")
 def patients(desk: Here) -> JSONResponse:
     """Test patients, those who need a look first; `review` is null until looked at."""
-    return JSONResponse({"patients": desk.service.patients(), "phase": desk.service.phase})
+    service = desk.service
+    own = service.config.patients is not None
+    told = {"phase": service.phase, "own": own, "trouble": service.trouble or None}
+    return JSONResponse({"patients": service.patients(), **told})
 
 
 @patients_only.get("/{patient}")
@@ -470,7 +478,9 @@ async def calibration(desk: Here) -> JSONResponse:
     """Coverage of the bands on test patients, overall and by level; computed once."""
     if desk.service.phase != "ready":
         raise HTTPException(503, "The models are not ready.", {"Retry-After": "2"})
-    return JSONResponse(await desk.line.run(desk.service.calibration))
+    if not desk.service.calibrated:  # computed in the background, where it keeps nobody waiting
+        raise HTTPException(503, "The calibration is being computed.", {"Retry-After": "2"})
+    return JSONResponse(desk.service.calibrated)
 
 
 @kept.get("/codes", tags=["model"])

@@ -15,6 +15,7 @@ from stepdown.app.engine import Engine, Outlook
 from stepdown.app.gates import COUNTS, LV_END, PLACES, UNKNOWN, refusal
 from stepdown.app.limits import JUDGED, LV_FROM, Limits
 from stepdown.app.request import PUMPS, Read, Request, absent_columns
+from stepdown.app.steady import BETTER, Advice, interval
 from stepdown.problem.filling import filled_words
 from stepdown.signals import (
     HORIZON,
@@ -36,6 +37,7 @@ _WHY = {  # after "P-5" or "P-5 and P-6"
     "unjudged": ("has no forecast", "have no forecast"),
     "risky": ("crosses a limit", "cross a limit"),
     "more": ("is more support than is needed", "are more support than is needed"),
+    "undecided": ("is undecided", "are undecided"),
 }
 
 
@@ -50,9 +52,16 @@ class Moment:
     limits: Limits
     similar: np.ndarray  # (8,) recorded hours
     distance: np.ndarray  # to every recorded hour
-    codes: dict[str, np.ndarray]  # R10 to R12, (8,) each
+    codes: dict[str, np.ndarray]  # R10 to R12 and R16, (8,) each
     forbidden: dict[str, np.ndarray]  # H1 to H5, (8,) each
     place: np.ndarray  # (8,) what is the matter with a level, an index into gates.PLACES
+    advice: Advice
+    rank: dict[int, int]  # of levels that nothing forbids, 1 has the fewest crossing courses
+    fewer: tuple[np.ndarray, ...]  # (8,) each: courses fewer than at the level in force, a share
+
+    def draws(self, p: int) -> int:
+        """Courses that were computed of a level."""
+        return int(self.outlook.courses[p - LOWEST])
 
 
 # ── the reasons ──────────────────────────────────────────────────────────────────────────────────
@@ -62,14 +71,23 @@ def reasons_for(moment: Moment, suggested: int) -> list[str]:
     """Why these levels are acceptable, and why others are not; never empty."""
     asked = sorted(set(moment.request.candidates))
     good = [p for p in asked if moment.place[p - LOWEST] == 0]
-    reasons = [*_gaps(moment), _stability(moment.read, moment.limits)]
+    reasons = [*_served_by(moment.engine), *_gaps(moment), _stability(moment.read, moment.limits)]
     if suggested > 0:
         reasons += _about_suggestion(moment, suggested)
     elif good:
         reasons.append(f"Acceptable is to hold {list_levels(good)}; nothing is suggested.")
     else:
         reasons += [_none_acceptable(moment, asked), *_least_risk(moment, asked)]
+        reasons += [] if moment.advice.kind == "none" else [advice_words(moment)]
     return [*reasons, LV_END] if good and good[0] < LV_FROM else reasons
+
+
+def _served_by(engine: Engine) -> list[str]:
+    """Which models answer, where they are not those of the run."""
+    if engine.first:
+        return []
+    names = ", ".join(KNOWN[name].label for name in engine.names)
+    return [f"Answered by the models with fewer signals, which this patient has: {names}."]
 
 
 def _gaps(moment: Moment) -> list[str]:
@@ -126,7 +144,7 @@ def _about_suggestion(moment: Moment, suggested: int) -> list[str]:
     limit, many = worst_limit(moment, suggested)
     similar = int(moment.similar[suggested - LOWEST])
     return [
-        f"P-{suggested}: {count_words(many, moment.engine.draws)} cross {limit} "
+        f"P-{suggested}: {count_words(many, moment.draws(suggested))} cross {limit} "
         f"within {HORIZON} h.",
         f"{similar} similar patient-hours at P-{suggested}.",
     ]
@@ -150,19 +168,20 @@ def _least_risk(moment: Moment, asked: Sequence[int]) -> list[str]:
 
     A count, not a suggestion: none of these levels is acceptable.
     """
-    risky = [p for p in asked if PLACES[moment.place[p - LOWEST]] == "risky"]
+    open_to = ("risky", "undecided")
+    risky = [p for p in asked if PLACES[moment.place[p - LOWEST]] in open_to]
     if not risky:
         return []
-    worst = np.asarray(moment.outlook.crossing).max(-1)
+    worst = np.asarray(moment.outlook.crossing).max(-1) / np.asarray(moment.outlook.courses)
     level = int(moment.read.bed.level)
     best = min(risky, key=lambda p: (worst[p - LOWEST], abs(p - level)))
     limit, many = worst_limit(moment, best)
-    draws = moment.engine.draws
-    told = f"Fewest cross a limit at P-{best}: {many} of {draws} simulated courses, {limit}"
+    told = "Fewest cross a limit at "
+    told += f"P-{best}: {many} of {moment.draws(best)} simulated courses, {limit}"
     if best == level or level not in risky:
         return [f"{told}."]
     limit, many = worst_limit(moment, level)
-    return [f"{told}; at P-{level}, in force, {many} of {draws} courses, {limit}."]
+    return [f"{told}; at P-{level}, in force, {many} of {moment.draws(level)} courses, {limit}."]
 
 
 def _stable_hours(read: Read, limits: Limits) -> int:
@@ -187,6 +206,7 @@ def state_sentences(read: Read, codes: Sequence[str], engine: Engine) -> list[di
         "R05": lambda: _unit_detail(read),
         "R07": lambda: _level_detail(read, engine),
         "R09": lambda: _lacking(read, engine, engine.used),
+        "R15": lambda: _contradiction_detail(read, engine),
     }
     found = []
     for code in codes:
@@ -212,6 +232,13 @@ def _range_detail(read: Read) -> tuple[str | None, str]:
         low, high = signal.hard
         told.append(f"{signal.label} lies outside {low:g} to {high:.0f} {signal.unit}")
     return (read.bed.columns[found[0]], f"{', '.join(told)}.") if told else (None, "")
+
+
+def _contradiction_detail(read: Read, engine: Engine) -> tuple[str | None, str]:
+    columns = sorted({*engine.used, *REQUIRED})
+    told = [words for words, held in gates.contradictions(read.bed, columns).items() if held]
+    text = " and ".join(told)
+    return NAMES[MAP], f"{text[:1].upper()}{text[1:]}."
 
 
 def _unit_detail(read: Read) -> tuple[str | None, str]:
@@ -260,9 +287,12 @@ def verdict(moment: Moment, p: int, forbidding: list[str]) -> str:
     if place == "more":
         return f"Not needed: holding P-{int(moment.read.bed.level)} is acceptable."
     limit, many = worst_limit(moment, p)
-    draws = moment.engine.draws
+    draws = moment.draws(p)
     most = int(moment.engine.gates.risk * draws + 1e-9)  # exact: 11 of 100 is not "about 2 in 20"
     told = f"{many} of {draws} simulated courses cross {limit}, at most {most} of {draws} may."
+    if place == "undecided":
+        low, high = (f"{100 * float(x):.0f}" for x in interval(np.array(many), np.array(draws)))
+        return f"Undecided: {told} That is {low} to {high} %, too near the line to say more."
     return f"Acceptable: {told}" if place == "acceptable" else f"Not acceptable: {told}"
 
 
@@ -274,9 +304,38 @@ def level_refusals(moment: Moment, p: int) -> list[dict[str, Any]]:
         if moment.similar[i] < config.support
         else f"P-{p} was hardly ever chosen in such a state. No forecast is shown."
     )
-    told = {"R10": refusal("R10", config, strange), "R11": refusal("R11", config)}
+    told = {"R10": refusal("R10", config, strange)}
+    told |= {code: refusal(code, config) for code in ("R11", "R16")}
     told["R12"] = refusal("R12", config, about=NAMES[LVEDP])
     return [told[code] for code, held in moment.codes.items() if held[i]]
+
+
+def advice_words(moment: Moment) -> str:
+    """The moment as a whole in a sentence or two."""
+    advice, level = moment.advice, int(moment.read.bed.level)
+    if advice.kind == "none":
+        return f"Nothing can be said: P-{level}, the level in force, has no forecast."
+    held = moment.outlook.crossing_any[level - LOWEST]
+    draws = moment.draws(level)
+    now = f"At P-{level}, in force, {held} of {draws} simulated courses leave a limit within "
+    now += f"{HORIZON} h."
+    if advice.kind == "acceptable":
+        return now
+    if advice.kind == "act":
+        assert advice.level is not None
+        i = advice.level - LOWEST
+
+        mean, low, high = (f"{100 * float(x[i]):.0f}" for x in moment.fewer)
+        return (
+            f"Act: {now} P-{advice.level} has {mean} in 100 courses fewer ({low} to {high}); "
+            "that is less risk, not an acceptable one."
+        )
+    if advice.kind == "watch":
+        return (
+            f"Hold and watch: {now} No level within reach lowers that by {100 * BETTER:.0f} in 100 "
+            "or more, so the level alone is not the remedy."
+        )
+    return f"Undecided: {now} The simulated courses do not tell the levels apart."
 
 
 def worst_limit(moment: Moment, p: int) -> tuple[str, int]:

@@ -27,6 +27,16 @@ from stepdown.app.limits import (
     most_restrictive,
     read_site,
 )
+from stepdown.app.own_patients import (
+    PROBLEMS,
+    Own,
+    available,
+    changed,
+    follow,
+    in_columns,
+    read_own,
+    serving,
+)
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -37,11 +47,14 @@ from stepdown.app.recordings import (
     request_at,
 )
 from stepdown.app.request import Request, request_from_dict
+from stepdown.app.steady import words_kept
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
 from stepdown.signals import KNOWN, NAMES, REQUIRED
 
 BANNER = "Research tool, not for patient care"
+LASTING = 60.0  # min for which a word may be kept
+SAID = 100  # moments of a patient whose words are kept
 LOG = logging.getLogger("stepdown.app")
 Phase = Literal["warming", "ready", "refused"]
 
@@ -52,6 +65,8 @@ class ServiceConfig:
 
     run: Path  # folder of `stepdown run`
     folder: Path  # of the audit
+    patients: Own | None = None  # shown instead of the run's test patients, and followed
+    fewer: tuple[Path, ...] = ()  # runs whose models read fewer signals, for who has fewer
     site: Path | None = None  # JSON file with stricter `limits` and `gates` of a site
     draws: int = DRAWS  # simulated courses
     timeout: float = 10.0  # s until a computation is given up (R14)
@@ -76,15 +91,19 @@ class Service:
         self.site = self.own  # stricter still, if somebody said so
         self.audit = Audit(config.folder)
         self.worker = ThreadPoolExecutor(1, "whatif")
+        self.background = ThreadPoolExecutor(1, "background")  # what nobody waits for
         self.phase: Phase = "warming"
         self.problem = ""  # why the phase is "refused", for who started the server
         self.loaded: Loaded | None = None
+        self.runs: list[Loaded] = []  # `loaded`, and those that read fewer signals
+        self.trouble = ""  # why patients of one's own are not as new as their files
         self.stays: dict[str, Stay] = {}
         self._reviews: dict[str, tuple[Limits, dict[str, Any]]] = {}  # and the limits they hold for
         self.preset, self.changed = "paper" if config.site is None else "site", None
         self._books: dict[str, Book] = {}
         self._calibration: dict[str, Any] = {}
-        self._writing = threading.Lock()
+        self._said: dict[str, dict[float, tuple[Limits, dict[str, str]]]] = {}  # by minute
+        self._writing, self._calibrating = threading.Lock(), threading.Lock()
         self._stopped = threading.Event()
         if entry := self.audit.last("limits"):  # outlives a restart
             self._take_limits(entry)
@@ -97,8 +116,11 @@ class Service:
         """Load, verify, warm up; a damaged model leaves the recordings to look at (R13)."""
         try:
             self.loaded = load_run(self.config.run, self.config.draws)
-            self.stays = self.loaded.stays
-            warm_up(self.loaded.engine)
+            self.runs = [self.loaded]
+            self.runs += [load_run(run, self.config.draws) for run in self.config.fewer]
+            self.stays = self.loaded.stays if self.config.patients is None else self._read_own()
+            for one in self.runs:
+                warm_up(one.engine)
             for patient in list(self.stays)[:1]:  # compiles the ledger, too
                 self._book(patient)
         except (ArtifactError, ValueError, OSError) as error:
@@ -108,11 +130,36 @@ class Service:
         self.audit.append("start", about, now_text())
         self.phase = "ready"
         self.worker.submit(self.review_all)
+        self.background.submit(self.calibration)
+        if self.config.patients is not None:
+            told = (self.config.patients, self.read_again, self._stopped)
+            threading.Thread(target=follow, args=told, daemon=True).start()
+
+    def _read_own(self) -> dict[str, Stay]:
+        own, engine = self.config.patients, self.engine
+        assert own is not None
+        return read_own(own, self.config.run, engine.table, engine.twin.steps)
+
+    def read_again(self) -> None:
+        """Take over what has come to the files of one's own patients; keep the old if it cannot."""
+        try:
+            found = self._read_own()
+        except PROBLEMS as error:
+            LOG.warning("%s", error)
+            self.trouble = "The newest rows could not be read; the log of the server says why."
+            return
+        self.trouble = ""
+        for patient in changed(self.stays, found):
+            self._books.pop(patient, None)
+            self._reviews.pop(patient, None)
+        self.stays = found
+        self.worker.submit(self.review_all)
 
     def stop(self) -> None:
         """Finish what is being computed and close the audit."""
         self._stopped.set()
-        self.worker.shutdown(wait=True, cancel_futures=True)
+        for one in (self.worker, self.background):
+            one.shutdown(wait=True, cancel_futures=True)
         self.audit.close()
 
     def _see(self, loading: Future) -> None:
@@ -166,8 +213,24 @@ class Service:
             "site": asdict(self.site),
             "gates": asdict(self.gates),
             "service": code or ("R13" if self.loaded is None else None),
+            "before": self._words_before(source),
         }
-        return Computed(self._answer(request, source, context), context)
+        answer = self._answer(request, source, context)
+        if source and answer["status"] == "ok" and not request.limits:
+            said = self._said.setdefault(source["patient"], {})
+            said[source["minute"]] = self.limits, words_kept(answer)
+            for old in sorted(said)[:-SAID]:
+                del said[old]
+        return Computed(answer, context)
+
+    def _words_before(self, source: dict[str, Any] | None) -> dict[str, str] | None:
+        """The words of the last answer about this patient: of an earlier moment within an hour."""
+        if source is None:
+            return None
+        said, minute = self._said.get(source["patient"], {}), source["minute"]
+        near = [x for x in said if minute - LASTING <= x < minute]
+        limits, words = said[max(near)] if near else (None, None)
+        return words if limits == self.limits else None
 
     def _answer(
         self, request: Request, source: dict[str, Any] | None, context: dict[str, Any]
@@ -176,13 +239,30 @@ class Service:
         about = {"source": moment, "at": request.now or request.t_end, "t_end": request.t_end}
         if context["service"] is not None:
             return about | refuse_service(request, context["service"])
+        engine = self._engine_for(request, source, context)
         engine = replace(
-            self.engine,
+            engine,
             site=limits_from_dict(context["site"]),
             gates=GateConfig(**context["gates"]),
         )
         skill = source and skill_so_far(self._book(source["patient"]), source["minute"])
-        return about | what_if(engine, request, context["preset"], skill)
+        before = None if request.limits else context.get("before")
+        return about | what_if(engine, request, context["preset"], skill, before)
+
+    def _engine_for(
+        self, request: Request, source: dict[str, Any] | None, context: dict[str, Any]
+    ) -> Engine:
+        """The models that serve this patient, or those of back then."""
+        known = {one.engine.model["sha256"]: one for one in self.runs or [self.ready]}
+        if context.get("model") in known:
+            found = known[context["model"]]
+        elif source is not None:
+            found = serving(list(known.values()), available(self.stays[source["patient"]]))
+        else:
+            channels = request.channels.items()
+            names = {x for x, one in channels if any(v is not None for v in one.values)}
+            found = serving(list(known.values()), names)
+        return replace(found.engine, first=found.engine is self.ready.engine)
 
     def remember(
         self, request: Request, source: dict[str, Any] | None, computed: Computed
@@ -207,7 +287,8 @@ class Service:
         body = entry.content()
         request = request_from_dict(body["request"], self.columns)
         known = self.loaded.engine.model["sha256"] if self.loaded else None
-        if body["service"] is None and body["model"] != known:
+        every = [known, *(one.engine.model["sha256"] for one in self.runs)]
+        if body["service"] is None and body["model"] not in every:
             raise ValueError(
                 "expected the model that the entry was computed with, got another one. "
                 "Start the app with the run of back then."
@@ -290,6 +371,8 @@ class Service:
             "codes": [one["code"] for one in answer["refusals"]],
             "inside_limits": inside,
             "suggested": answer["suggested"],
+            "advice": answer["advice"]["kind"],
+            "act_on": answer["advice"]["p"],
             "rank": rank if answer["suggested"] is not None or rank < 2 else 3,
         }
 
@@ -306,17 +389,27 @@ class Service:
     def _book(self, patient: str) -> Book:
         """The ledger of a patient, scored once."""
         if patient not in self._books:
-            past = past_hours(self.stays[patient], self.engine.twin.steps, self.engine.used)
-            self._books[patient] = keep_book(self.engine, past)
+            stay = self.stays[patient]
+            engine = serving(self.runs or [self.ready], available(stay)).engine
+            stay = in_columns(stay, engine.columns)
+            self._books[patient] = keep_book(
+                engine, past_hours(stay, engine.twin.steps, engine.used)
+            )
         return self._books[patient]
 
     def calibration(self) -> dict[str, Any]:
         """How the forecasts of test patients came out, and what models give away; computed once."""
-        loaded = self.ready
-        if not self._calibration:
-            self._calibration = measure_coverage(
-                loaded.engine, loaded.stays.values(), loaded.fitted_on.values()
-            )
+        with self._calibrating:
+            loaded = self.ready
+            if not self._calibration:
+                self._calibration = measure_coverage(
+                    loaded.engine, loaded.stays.values(), loaded.fitted_on.values()
+                )
+        return self._calibration
+
+    @property
+    def calibrated(self) -> dict[str, Any]:
+        """What is known of the calibration; empty until it was computed in the background."""
         return self._calibration
 
 

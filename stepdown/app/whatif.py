@@ -5,16 +5,18 @@ numbers, and whatever is not known is listed rather than left out. Risks are cou
 courses over six hours, whatever horizon is drawn.
 """
 
+import functools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stepdown.app import gates, sentences
+from stepdown.app import gates, sentences, steady
 from stepdown.app.engine import (
     QUANTILES,
+    SHOWN,
     Engine,
     Outlook,
     count_similar,
@@ -23,6 +25,7 @@ from stepdown.app.engine import (
     fill_absent,
     look,
     nearest_patients,
+    planner_of,
     shown_columns,
 )
 from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, GateConfig, Limits, effective_limits
@@ -36,6 +39,7 @@ from stepdown.app.request import (
     rounded,
 )
 from stepdown.app.sentences import Moment
+from stepdown.policies.planner import count_models
 from stepdown.signals import HORIZON, HR, KNOWN, LEVELS, LOWEST, LVEDP, MAP, PULSATILITY
 
 UNKNOWNS = (
@@ -53,9 +57,17 @@ _RISKS = {MAP: "map_low", HR: "hr_out", PULSATILITY: "puls_low"}  # names in an 
 
 
 def what_if(
-    engine: Engine, request: Request, preset: str = "paper", skill: dict[str, Any] | None = None
+    engine: Engine,
+    request: Request,
+    preset: str = "paper",
+    skill: dict[str, Any] | None = None,
+    before: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Answer one request; `preset` are the limits of the server, `skill` the patient's ledger."""
+    """Answer one request; `preset` are the limits of the server, `skill` the patient's ledger.
+
+    `before` are the words of the last answer about this patient (steady.words_kept): where the
+    courses leave a word open, it stays.
+    """
     limits = effective_limits(engine.site, preset, request.limits)
     read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
     absent = absent_columns(read, engine.used)
@@ -63,14 +75,16 @@ def what_if(
     refused = gates.state_refusals(read.bed, used, engine.gates, read.factors)
     found = model_state(read, used)
     state = fill_absent(engine, found[0]) if found else None
-    outlook, filled = None, ()
-    if found and state is not None and not refused[:8].any():  # R09 waits for the models' verdict
-        outlook, filled = look(engine, state, limits), found[1]
+    outlook, judge, filled = None, None, ()
+    if found and state is not None and not np.delete(refused, gates.JUDGED_LAST).any():
+        filled = found[1]
+        judge = Judge(engine, read, state, limits, steady.words_before(before))
+        outlook = look(engine, state, limits, judge.unclear)
         bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
         refused = gates.state_refusals(bed, used, engine.gates, read.factors)
     codes = [code for code, held in zip(gates.STATE_CODES, refused, strict=True) if held]
-    if state is not None and outlook and not codes:
-        body = _forecast(engine, request, read, state, outlook, limits)
+    if judge and outlook and not codes:
+        body = _forecast(judge, request, outlook)
     else:
         body = _silence(request, int(read.bed.level), codes, engine.gates)
     return (
@@ -129,45 +143,112 @@ def _silence(
     return {
         "candidates": [bare_candidate(p, level) | {"refusals": said} for p in request.candidates],
         "acceptable": [],
+        "undecided": [],
         "suggested": None,
+        "advice": {"kind": "none", "p": None, "words": "No forecast and no suggestion."},
         "reasons": ["No forecast and no suggestion.", *(table[code].sentence for code in codes)],
         "uncertainty": None,
         "policy": None,
     }
 
 
-def _forecast(
-    engine: Engine,
-    request: Request,
-    read: Read,
-    state: np.ndarray,
-    outlook: Outlook,
-    limits: Limits,
-) -> dict[str, Any]:
-    bed, nothing = read.bed, np.zeros(len(gates.STATE_CODES), bool)
-    distance = distances(engine.support, state)
-    similar = count_similar(engine.support, distance)
-    p_value = np.asarray(outlook.p_value)
-    codes = gates.candidate_refusals(p_value, similar, disagreement(outlook), engine.gates)
-    forbidden = gates.forbidding_gates(bed, nothing, limits, engine.used)
-    place = gates.place_levels(
-        bed,
-        ~np.any(list(forbidden.values()), axis=0),
-        ~(codes["R10"] | codes["R11"]),
-        np.asarray(outlook.crossing).max(-1) / engine.draws,
-        engine.gates,
-    )
-    good = (place == 0) & np.isin(np.array(LEVELS), request.candidates)
+@dataclass(frozen=True)
+class Judge:
+    """What the gates and the line say of an outlook."""
+
+    engine: Engine
+    read: Read
+    state: np.ndarray
+    limits: Limits
+    before: np.ndarray | None  # places of the last answer
+
+    @functools.cached_property
+    def distance(self) -> np.ndarray:
+        """From every recorded hour."""
+        return distances(self.engine.support, self.state)
+
+    @functools.cached_property
+    def similar(self) -> np.ndarray:
+        """Recorded hours like this one, by level."""
+        return count_similar(self.engine.support, self.distance)
+
+    @functools.cached_property
+    def forbidden(self) -> dict[str, np.ndarray]:
+        """By hard gate."""
+        nothing = np.zeros(len(gates.STATE_CODES), bool)
+        return gates.forbidding_gates(self.read.bed, nothing, self.limits, self.engine.used)
+
+    def codes(self, outlook: Outlook) -> dict[str, np.ndarray]:
+        """R10 to R12 and R16, by level."""
+        pressure = np.asarray(outlook.quantiles)[:, QUANTILES.index(0.5), :, SHOWN.index(MAP)]
+        return gates.candidate_refusals(
+            np.asarray(outlook.p_value),
+            self.similar,
+            disagreement(outlook),
+            gates.reversed_levels(pressure.mean(-1), int(self.read.bed.level)),
+            self.engine.gates,
+        )
+
+    def open_to(self, outlook: Outlook) -> np.ndarray:
+        """Levels that no gate forbids and whose forecast is not refused."""
+        codes = self.codes(outlook)
+        refused = codes["R10"] | codes["R11"] | codes["R16"]
+        return ~np.any(list(self.forbidden.values()), axis=0) & ~refused
+
+    def place(self, outlook: Outlook) -> np.ndarray:
+        """Where the gates place each level."""
+        codes = self.codes(outlook)
+        return gates.place_levels(
+            self.read.bed,
+            ~np.any(list(self.forbidden.values()), axis=0),
+            ~(codes["R10"] | codes["R11"] | codes["R16"]),
+            steady.risk_interval(outlook),
+            self.engine.gates,
+            self.before,
+        )
+
+    def unclear(self, outlook: Outlook) -> np.ndarray:
+        """Levels that need further courses."""
+        place, level = self.place(outlook), int(self.read.bed.level)
+        return steady.unclear(outlook, place, self.open_to(outlook), level)
+
+
+def _forecast(judge: Judge, request: Request, outlook: Outlook) -> dict[str, Any]:
+    engine, bed = judge.engine, judge.read.bed
+    place, level = judge.place(outlook), int(bed.level)
+    asked = np.isin(np.array(LEVELS), request.candidates)
+    good = (place == gates.ACCEPTABLE) & asked
+    undecided = (place == gates.UNDECIDED) & asked
     suggested = int(gates.suggest(good, gates.has_gap(bed.signals, engine.used)))
+    open_to = judge.open_to(outlook)
+    advice = steady.advise(outlook, np.where(asked, place, -1), open_to, level)
     moment = Moment(
-        engine, request, read, outlook, limits, similar, distance, codes, forbidden, place
+        engine=engine,
+        request=request,
+        read=judge.read,
+        outlook=outlook,
+        limits=judge.limits,
+        similar=judge.similar,
+        distance=judge.distance,
+        codes=judge.codes(outlook),
+        forbidden=judge.forbidden,
+        place=place,
+        advice=advice,
+        rank=steady.rank(outlook, open_to, level),
+        fewer=steady.fewer_than_holding(outlook, level),
     )
     return {
         "candidates": [make_candidate(moment, p) for p in request.candidates],
         "acceptable": [p for p in LEVELS if good[p - LOWEST]],
+        "undecided": [p for p in LEVELS if undecided[p - LOWEST]],
         "suggested": suggested if suggested > 0 else None,
+        "advice": {
+            "kind": advice.kind,
+            "p": advice.level,
+            "words": sentences.advice_words(moment),
+        },
         "reasons": sentences.reasons_for(moment, suggested),
-        "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else int(bed.level)),
+        "uncertainty": uncertainty_of(outlook, suggested if suggested > 0 else level),
         "policy": policy_wish(engine, outlook, good),
     }
 
@@ -231,6 +312,7 @@ def quality_notes(
         "absent": [columns[i] for i in absent],  # filled from the other signals
         "missing": {columns[i]: round(float(missing[i]), 2) for i in used if missing[i] > 0},
         "not_used": [name for i, name in enumerate(columns) if i not in used],
+        "odd": gates.odd_values(read.bed.signals),
         "age_min": None if np.isnan(read.bed.age) else round(float(read.bed.age), 1),
     }
 
@@ -247,6 +329,8 @@ def bare_candidate(p: int, level: int) -> dict[str, Any]:
         "refusals": [],
         "gates": [],
         "acceptable": False,
+        "word": "unjudged",
+        "rank": None,
         "verdict": "Not acceptable: no forecast is shown.",
         "quantiles": None,
         "carry_forward": None,
@@ -277,6 +361,7 @@ def make_candidate(moment: Moment, p: int) -> dict[str, Any]:
         "needed": moment.engine.gates.support,
     }
     told["verdict"] = sentences.verdict(moment, p, held)
+    told["word"] = gates.PLACES[moment.place[i]]
     if any(one["scope"] == "candidate" for one in told["refusals"]):
         return bare | told
     return bare | told | _numbers(moment, p) | {"status": "ok"}
@@ -287,6 +372,7 @@ def _numbers(moment: Moment, p: int) -> dict[str, Any]:
     quantiles, carried = _curves(moment, p)
     return {
         "acceptable": gates.PLACES[moment.place[i]] == "acceptable",
+        "rank": moment.rank.get(p),
         "quantiles": quantiles,
         "carry_forward": carried,
         "risk": _risk(moment, i),
@@ -318,11 +404,27 @@ def _curves(moment: Moment, p: int) -> tuple[dict[str, Any], dict[str, float | N
 def _risk(moment: Moment, i: int) -> dict[str, Any]:
     """Courses, out of all draws, that leave a limit at some time in six hours."""
     names = [_RISKS[column] for column in JUDGED]
-    counts = dict(zip(names, (int(x) for x in moment.outlook.crossing[i]), strict=True))
+    crossing, draws = moment.outlook.crossing[i], int(moment.outlook.courses[i])
+    counts = dict(zip(names, (int(x) for x in crossing), strict=True))
     counts["any"] = int(moment.outlook.crossing_any[i])
-    draws = moment.engine.draws
     words = {name: sentences.count_words(count, draws) for name, count in counts.items()}
-    return counts | {"draws": draws, "hours": HORIZON, "words": words}
+    ends = {
+        name: _shares(*steady.interval(np.array(x), np.array(draws))) for name, x in counts.items()
+    }
+    low, high = steady.risk_interval(moment.outlook)
+    mean, least, most = (float(x[i]) for x in moment.fewer)
+    return counts | {
+        "draws": draws,
+        "hours": HORIZON,
+        "words": words,
+        "intervals": ends,  # shares of courses, 99 %
+        "worst": _shares(low[i], high[i]),
+        "more_than_holding": [round(-x, 3) for x in (mean, most, least)],  # any limit
+    }
+
+
+def _shares(*ends: float | np.ndarray) -> list[float]:
+    return [round(float(x), 4) for x in ends]
 
 
 def uncertainty_of(outlook: Outlook, p: int) -> dict[str, Any] | None:
@@ -340,11 +442,30 @@ def uncertainty_of(outlook: Outlook, p: int) -> dict[str, Any] | None:
 
 
 def policy_wish(engine: Engine, outlook: Outlook, good: np.ndarray) -> dict[str, Any] | None:
-    """What the learned policy of the run would choose, and whether the gates leave it that."""
+    """What the learned policy of the run would choose, and whether the gates leave it that.
+
+    Of a planner also what it chooses by: the reward that each level within reach is expected to
+    gain over holding, and how far the models of the records differ in that.
+    """
     if engine.policy is None:
         return None
     wish = LEVELS[int(np.argmax(outlook.preference))]
     kept = int(gates.gate_wish(np.asarray(wish), good)) == wish
     held = "which is acceptable" if kept else "which is not acceptable here"
     words = f"The learned policy ({engine.method}) would choose P-{wish}, {held}."
-    return {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}
+    told = {"method": engine.method, "wish": wish, "acceptable": kept, "words": words}
+    planner, weighed = planner_of(engine.policy), outlook.weighed
+    if planner is None or weighed is None:
+        return told | {"values": None, "hours": None, "models": None}
+    values = [
+        {"p": p, "gain": round(float(gain), 3), "spread": round(float(spread), 3)}
+        for p, gain, spread in zip(LEVELS, weighed.gain, weighed.spread, strict=True)
+        if np.isfinite(gain)
+    ]
+    words = f"The planner ({engine.method}) would choose P-{wish}, {held}."
+    return told | {
+        "words": words,
+        "values": values,
+        "hours": planner.config.hours,
+        "models": count_models(planner.dynamics),
+    }

@@ -13,6 +13,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from stepdown.app.engine import FEWEST_DRAWS
+from stepdown.app.own_patients import Own
 from stepdown.app.security import hash_token
 from stepdown.app.service import BANNER, Service, ServiceConfig
 
@@ -26,6 +27,9 @@ class AppConfig:
     run: Positional[Path]  # folder of `stepdown run`
     port: int = 8000  # 0 lets the system choose
     host: str = "127.0.0.1"  # any other address than loopback needs a token
+    patients: Path | None = None  # cohort of your own, shown instead of the run's test patients
+    columns: Path | None = None  # mapping file: --patients are recordings, read anew as they grow
+    fewer: tuple[Path, ...] = ()  # runs whose models read fewer signals, for who has fewer
     state: Path | None = None  # folder for the audit; by default beside the run, `RUN-app`
     site: Path | None = None  # JSON file with stricter `limits` and `gates` of a site
     draws: int = ServiceConfig.draws  # simulated courses
@@ -37,6 +41,8 @@ class AppConfig:
             raise ValueError(f"--port: expected 0 to {2**16 - 1}, got {self.port}.")
         if not self.timeout > 0 or self.queue < 1:
             raise ValueError("expected a --timeout above 0 and a --queue of at least 1.")
+        if self.columns is not None and self.patients is None:
+            raise ValueError("--columns: expected --patients with the recordings that it maps.")
         if self.draws < FEWEST_DRAWS:
             raise ValueError(f"--draws: expected at least {FEWEST_DRAWS}, got {self.draws}.")
 
@@ -63,12 +69,20 @@ def serve(config: AppConfig) -> None:
             f"expected the packages of the app, got no {error.name}. "
             "Install them: pip install 'stepdown[app]'."
         ) from None
-    require_run(config.run)
+    for run in (config.run, *config.fewer):
+        require_run(run)
     door = open_door(config.host, config.port)  # before the models, which take long
     token = None if config.loopback else _token(config.folder)
     service = Service(
         ServiceConfig(
-            config.run, config.folder, config.site, config.draws, config.timeout, config.queue
+            run=config.run,
+            folder=config.folder,
+            patients=None if config.patients is None else Own(config.patients, config.columns),
+            fewer=config.fewer,
+            site=config.site,
+            draws=config.draws,
+            timeout=config.timeout,
+            queue=config.queue,
         )
     )
     service.start()

@@ -179,7 +179,7 @@ def judged():
     allowed = allowed_levels(bed, refused, PAPER)
     able = draw.random((MANY, 8)) > draw.choice([0.0, 0.3, 0.9], (MANY, 1))
     risk = draw.choice([0.0, 0.05, 0.1, 0.11, 0.5, 1.0], (MANY, 8))
-    acceptable = place_levels(bed, allowed, able, risk) == 0
+    acceptable = place_levels(bed, allowed, able, (risk, risk)) == 0
     acceptable &= ~refused.any(-1, keepdims=True)
     return bed, refused, allowed, able, risk, acceptable
 

@@ -90,8 +90,10 @@ def test_looser_and_foreign_limits_are_refused(table):
 def test_candidates_are_refused_by_strangeness_support_and_disagreement():
     p_value = np.array([0.5, 0.049, 0.05, np.nan, 0.5, 0.5, 0.5, 0.5])
     support = np.array([20, 99, 99, 99, 19, 99, 99, 99])
-    apart = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.51, 0.5, np.nan])
-    found = candidate_refusals(p_value, support, apart)
+    apart = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.26, 0.25, np.nan])
+    backward = np.arange(8) == 7
+    found = candidate_refusals(p_value, support, apart, backward)
+    assert [p for p, x in zip(LEVELS, found["R16"], strict=True) if x] == [9]
     assert [p for p, x in zip(LEVELS, found["R10"], strict=True) if x] == [3, 5, 6]
     assert [p for p, x in zip(LEVELS, found["R11"], strict=True) if x] == [7]
     assert [p for p, x in zip(LEVELS, found["R12"], strict=True) if x] == [2, 3]
@@ -102,15 +104,17 @@ def test_a_twin_of_one_member_cannot_tell_how_models_disagree():
     outlook = Outlook(
         quantiles=jnp.zeros((8, 5, 36, 5)),
         carried=jnp.zeros((8, 5)),
-        crossing=jnp.zeros((8, 3), int),
-        crossing_any=jnp.zeros(8, int),
+        left=np.zeros((8, 50, 3), bool),
+        courses=np.full(8, 50),
+        by_member=np.full((1, 8), np.nan),
         p_value=jnp.ones(8),
         within=unknown,
         between=unknown,
         preference=jnp.zeros(8),
+        weighed=None,
     )
     assert uncertainty_of(outlook, 5) is None
-    found = candidate_refusals(np.ones(8), np.full(8, 99), disagreement(outlook))
+    found = candidate_refusals(np.ones(8), np.full(8, 99), disagreement(outlook), np.zeros(8, bool))
     assert not found["R11"].any()
 
 

@@ -4,6 +4,8 @@ import { h } from "./dom.js";
 
 const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
+const MARKS = { more: "no need", undecided: "?" };
+
 /** Whether the pump of the answer has this level. */
 export function lacksLevel(answer, candidate) {
   return typeof answer.pump?.highest === "number" && candidate.p > answer.pump.highest;
@@ -14,7 +16,7 @@ function marks(answer, candidate) {
   if (candidate.p === answer.p_now) told.push("now");
   if (lacksLevel(answer, candidate)) told.push("none");
   else if (candidate.status === "refused") told.push(told.length ? "⊘" : `⊘ ${candidate.refusals.find((one) => one.scope !== "chart")?.code ?? ""}`);
-  else if (candidate.acceptable !== null) told.push(candidate.acceptable ? "✓" : candidate.verdict?.startsWith("Not needed") ? "no need" : "✕");
+  else if (candidate.acceptable !== null) told.push(candidate.acceptable ? "✓" : MARKS[candidate.word] ?? "✕");
   return told.join(" ") || "\u00a0";
 }
 

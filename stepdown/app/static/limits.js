@@ -7,7 +7,7 @@ const FIELDS = [["map_low", "MAP, lower limit", "mmHg"], ["map_high", "MAP, uppe
   ["pulsatility_low", "Pulsatility, lower limit", "mmHg"], ["pulsatility_high", "Pulsatility, upper limit", "mmHg"]];
 const GATES = { oldest: ["Age of the newest sample, at most (R01)", "min"], missing: ["Missing share of the hour, at most (R02)", "% of the hour"], flat: ["A signal standing still, less than (R03)", "min"],
   unlike_state: ["p-value of the state, at least (R09)", "%"], unlike_level: ["p-value of the level, at least (R10)", "%"], support: ["Similar recorded patient-hours, at least (R10)", "h"],
-  disagreement: ["Variance between the models, at most (R11)", "% of the variance"], risk: ["Courses that cross a limit at an acceptable level, at most", "% of the courses"] };
+  disagreement: ["Risks by single models apart, at most (R11)", "% of the courses"], risk: ["Courses that cross a limit at an acceptable level, at most", "% of the courses"] };
 
 /** Draw the limits and the form that changes them. */
 export async function showLimits({ main, signal }) {

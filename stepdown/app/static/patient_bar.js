@@ -54,5 +54,8 @@ export function reviewChip(review) {
   if (review.status === "refused") return chip("check", "⊘", `refused ${review.codes.join(", ")}`);
   if (review.inside_limits === false) return chip("outside", "■", "outside limits");
   if (typeof review.suggested === "number") return chip("info", "→", `least acceptable: P-${review.suggested}`);
+  if (review.advice === "act") return chip("check", "▲", `act: P-${review.act_on} has less risk`);
+  if (review.advice === "watch") return chip("info", "●", "hold and watch");
+  if (review.advice === "undecided") return chip("info", "?", "undecided");
   return chip("good", "●", "nothing to suggest");
 }

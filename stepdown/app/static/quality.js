@@ -20,6 +20,7 @@ export async function showQuality(context) {
     h("p", { class: "lead" }, `One sample every ${num(found.clock.grid_min)} min, ${found.clock.regular ? "regular" : "irregular"} clock, dates ${found.clock.dates ?? DASH}, `
       + `${num(found.gaps)} gaps. Nothing is repaired silently.`),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Data quality by signal" }, table("Up to the chosen moment", head, rows, { class: "list", "data-testid": "quality" })),
+    found.odd.length ? [h("h2", {}, "To be checked"), h("ul", { "data-testid": "odd" }, found.odd.map((one) => h("li", {}, one)))] : "",
     h("h2", {}, "Excluded, and why"),
     found.excluded.length ? h("ul", {}, found.excluded.map((one) => h("li", {}, one))) : h("p", {}, "Nothing was excluded.")));
 }

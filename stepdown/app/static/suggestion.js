@@ -1,9 +1,10 @@
 // The suggestion as a set of levels, with reasons, what is not known, and what the reader says to it.
 
 import { post } from "./api.js";
-import { DASH, entryName, h, share } from "./dom.js";
+import { DASH, chip, entryName, h, num, share } from "./dom.js";
 import { whoInput } from "./who.js";
 
+const ADVICE = { act: ["check", "▲", "act"], watch: ["info", "●", "hold and watch"], undecided: ["info", "?", "undecided"], none: ["check", "⊘", "nothing"] };
 const ANSWERS = [["agree", "Agree"], ["disagree", "Disagree"], ["not_now", "Not now"]];
 
 function listed(levels) {
@@ -17,7 +18,17 @@ function headline(answer) {
   const found = [h("p", { class: "headline num", "data-testid": "acceptable" },
     answer.acceptable.length ? `Acceptable: ${listed(answer.acceptable)}.` : "No level is acceptable to this model.")];
   found.push(h("p", { class: "num", "data-testid": "suggested" }, least ? `Smallest support among them: P-${least.p} (${where}).` : "Nothing is suggested."));
+  if (answer.undecided?.length) found.push(h("p", { class: "num", "data-testid": "undecided" }, `Undecided, too near the line: ${listed(answer.undecided)}.`));
+  if (ADVICE[answer.advice?.kind]) found.push(h("p", { class: "num advice", "data-testid": "advice" }, chip(...ADVICE[answer.advice.kind]), ` ${answer.advice.words}`));
   return found;
+}
+
+/** What a planner expects of each level within reach, with the spread between its models. */
+function planned(policy) {
+  if (!policy?.values?.length) return null;
+  const signed = (x) => `${x > 0 ? "+" : ""}${num(x, 2)}`;
+  const told = policy.values.map((one) => `P-${one.p} ${signed(one.gain)} ± ${num(one.spread, 2)}`).join(" · ");
+  return h("li", { class: "note num", "data-testid": "planned" }, `Reward that the planner expects above holding within ${num(policy.hours)} h, ± spread of ${num(policy.models)} models: ${told}`);
 }
 
 function uncertaintyWords(one) {
@@ -35,8 +46,8 @@ export function suggestionPanel(answer, replay) {
   return h("section", { class: "panel suggestion", "aria-labelledby": "suggestion-title", "data-testid": "suggestion" },
     h("div", { class: "said" }, h("h2", { id: "suggestion-title" }, "Suggestion"), headline(answer)),
     h("div", { class: "because" },
-      h("ul", { "data-testid": "reasons", "aria-label": "Why" }, answer.reasons.map((one, i) => h("li", { class: "num" }, i ? null : h("b", {}, "Why: "), one)),
-        answer.policy ? h("li", { class: "note", "data-testid": "policy" }, answer.policy.words) : null),
+      h("ul", { "data-testid": "reasons", "aria-label": "Why" }, answer.reasons.filter((one) => one !== answer.advice?.words).map((one, i) => h("li", { class: "num" }, i ? null : h("b", {}, "Why: "), one)),
+        answer.policy ? h("li", { class: "note", "data-testid": "policy" }, answer.policy.words) : null, planned(answer.policy)),
       line("Uncertainty", uncertaintyWords(answer.uncertainty), "uncertainty"),
       line("Forecast record, this patient, last 24 h", answer.skill?.words ?? DASH, "skill"),
       line("Not known to this model", answer.unknowns.join(", "), "unknowns")),

@@ -92,9 +92,9 @@ function selectedFor(patient, answer) {
 /** The answer after its newest sample became too old: R01, without any forecast. */
 export function expired(answer, tooOld) {
   const refusal = { code: "R01", ...tooOld, about: null };
-  const bare = { status: "refused", refusals: [refusal], acceptable: false, verdict: "Not acceptable: no forecast is shown.", quantiles: null, carry_forward: null, risk: null,
+  const bare = { status: "refused", refusals: [refusal], acceptable: false, word: "unjudged", rank: null, verdict: "Not acceptable: no forecast is shown.", quantiles: null, carry_forward: null, risk: null,
     support: null, evidence: [], uncertainty: null, gates: [], notes: [] };
-  return { ...answer, status: "refused", refusals: [refusal, ...answer.refusals], acceptable: [], suggested: null, policy: null,
+  return { ...answer, status: "refused", refusals: [refusal, ...answer.refusals], acceptable: [], undecided: [], suggested: null, policy: null, advice: { kind: "none", p: null, words: "" },
     uncertainty: null, candidates: answer.candidates.map((one) => ({ ...one, ...bare })) };
 }
 

@@ -31,7 +31,7 @@ NAMES = re.compile(  # of things, which have digits but no unit
     r"P-\d|[RH]\d{1,2}\b|\bp\d+\b|day \d+|\d\d:\d\d|audit \d{6}|model [\d.]+|[0-9a-f]{12}…"
 )
 UNITS = re.compile(
-    r"mmHg|/min|L/min|rpm|%|\d h\b|\bmin\b|\d/20|of 20|hours?\b|courses|p-value|of \d+ times"
+    r"mmHg|/min|L/min|rpm|%|\d h\b|\bmin\b|of 100|hours?\b|courses|p-value|of \d+ times"
 )
 
 
