@@ -96,15 +96,16 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         "# Dataset card: charted stays",
         "**Hospital tables, imported; not checked by a clinician; not for care.**",
         _size(made),
-        f"Read as {record.origin}. One row an hour, counted from the first charted level: the last "
-        "value charted in the hour and stored by its end, the level that held most of it, the "
-        f"drugs in force at its end. Pump: {config.device}. Pressures: {config.pressure} only. A "
-        f"charted level is believed for {config.carry:g} h, by its chart time. Where a table has "
-        f"no store time, {config.delay:g} min are assumed. There is no truth behind recordings, "
-        "hence no latents.",
+        f"Read as {record.origin}. {_PREPARED} Pump: {config.device}. Pressures: {config.pressure} "
+        f"only. A charted level is believed for {config.carry:g} h, by its chart time. Where a "
+        f"table has no store time, {config.delay:g} min are assumed. There is no truth behind "
+        "recordings, hence no latents.",
         "## Flow of stays",
         f"![Flow of stays]({FIGURE})",
         _table(("stays", "number"), made.flow),
+        "## Who they are",
+        "Of each stay the hours, and the first value known of each column: median and quartiles.",
+        _characteristics(made),
         "## How support ended",
         "By the tables: turned off (P0 or P1), death or the end of the stay within "
         f"{config.carry:g} h of the last charted level, or levels that were no longer charted. In "
@@ -120,8 +121,69 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         "the next hour was decided, so they are in no state. Levels are only counted here: the "
         "pump shows its own, so they hold from their chart time.",
         _table(("signal", "entries"), made.late),
+        "## For a report by TRIPOD+AI",
+        _reporting(made, record),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+_PREPARED = (
+    "One row an hour, counted from the first charted level: the last value charted in the hour and "
+    "stored by its end, the level that held most of it, the drugs in force at its end."
+)
+
+
+def _characteristics(made: Charted) -> str:
+    """Median and quartiles over stays."""
+    values = {"hours of support with a row, h": made.ends["hours"].to_numpy().astype(float)}
+    signals, level = np.asarray(made.cohort.signals), np.asarray(made.cohort.level)
+    values["first level, P"] = level[:, 0].astype(float)
+    for i, name in enumerate(made.cohort.columns):
+        known = np.isfinite(signals[..., i])
+        first = np.take_along_axis(signals[..., i], known.argmax(1)[:, None], 1)[:, 0]
+        if known.any():
+            values[f"{KNOWN[name].label}, {KNOWN[name].unit}"] = first[known.any(1)]
+    rows = []
+    for words, found in values.items():
+        low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
+        rows.append(f"| {words} | {middle:.4g} ({low:.4g} to {high:.4g}) | {len(found):,} |")
+    return "\n".join(["| what | median (quartiles) | stays |", "|---|---|---|", *rows])
+
+
+def _reporting(made: Charted, record: ChartedRecord) -> str:
+    """Items that an import knows; the others are named, so that nobody thinks them done."""
+    config, flow = record.charted, dict(made.flow)
+    held = np.isfinite(np.asarray(made.cohort.signals)).any((0, 1)).sum()
+    rows = [
+        ("source of data", f"routine charts, read as {record.origin}"),
+        (
+            "dates",
+            "not on this card, since tables may hold shifted ones; see the page of the data",
+        ),
+        (
+            "eligibility",
+            f"left-sided pump of type {config.device} alone, {config.pressure} pressures, a "
+            "charted level, two hours in a row with all that is required, first such stay",
+        ),
+        ("treatment under study", "the level of the pump, P2 to P9, hour by hour"),
+        ("preparation of data", _PREPARED),
+        (
+            "outcomes",
+            "hours that follow a decision (docs/definitions.md); how support ended, above",
+        ),
+        ("predictors", f"{held} columns with values, and the level; see Signals"),
+        ("sample size", f"{_size(made)} No sample size was computed by the import"),
+        ("missing data", "left empty, nothing filled in by the import; shares under Signals"),
+        ("participants", f"{flow['taken']:,} of {made.flow[0][1]:,} stays; flow and table above"),
+    ]
+    left = (
+        "Left to the authors: title, abstract, background and objectives, setting and years, "
+        "ethics, funding and conflicts, protocol and registration, patient involvement, fairness "
+        "across groups that these columns do not name, interpretation. Methods, performance and "
+        "limitations are on the report of the run."
+    )
+    lines = [f"| {item} | {words} |" for item, words in rows]
+    return "\n".join(["| item | what the import knows |", "|---|---|", *lines, "", left])
 
 
 def _counts(column: pl.Series) -> list[tuple[str, int]]:

@@ -158,7 +158,8 @@ def _read_waveform(
         note("rows", len(piece.second), "a piece of less than two samples")
         return _blank(0, len(NAMES))
     second, values, level = second[keep], piece.values[keep], piece.level[keep]
-    channel = {name: values[:, i] for i, name in enumerate(piece.names)}
+    channel = dict.fromkeys(("speed", "current"), np.full(len(second), np.nan))
+    channel |= {name: values[:, i] for i, name in enumerate(piece.names)}
     block = (second / size).astype(int)
     blocks = int(block[-1]) + 1
     given = None

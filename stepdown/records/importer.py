@@ -35,7 +35,7 @@ from stepdown.records.doctor import examine
 from stepdown.records.files import check_table, cohort_table
 from stepdown.records.findings import CODES, Finding
 from stepdown.records.mapping import Columns
-from stepdown.records.readers import RecordingError, companions, list_recordings
+from stepdown.records.readers import RecordingError, column_names, companions, list_recordings
 from stepdown.records.stays import PSEUDONYM, Trace, read_traces, to_samples
 from stepdown.signals import SAMPLE_MINUTES, STEPS
 
@@ -118,13 +118,22 @@ def import_cohort(
 ) -> Imported:
     """The cohort of a file or folder, and what cleaning left out; `work` keeps finished files."""
     load_profile(config.profile)  # an unknown one is refused before any work
-    files = list_recordings(path)
+    files = _meant(list_recordings(path), columns)
     stays: dict[Path, list[Stay]] = {}
     for file, found in _import_files(files, columns, config, work):
         stays[file] = found
         watch(len(stays) / len(files))
     ordered = [stay for file in files for stay in stays[file]]
     return combine(ordered, columns.recorded, path, accept_losses=config.accept_losses)
+
+
+def _meant(files: list[Path], columns: Columns) -> list[Path]:
+    """Of waveforms and numerics of one record (named with an n), those that are mapped."""
+    stems = {file.stem for file in files if file.suffix.lower() == ".hea"}
+    twins = {stem for stem in stems if f"{stem}n" in stems}
+    twins |= {f"{stem}n" for stem in twins}
+    wanted = set(columns.wanted())
+    return [file for file in files if file.stem not in twins or wanted & set(column_names(file))]
 
 
 def combine(

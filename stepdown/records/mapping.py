@@ -65,7 +65,7 @@ STAMPS, DATES = "ISO-8601", "date"  # stamps that begin with the year, and dates
 ORDERS: tuple[Order, ...] = ("year-month-day", "day-month-year", "month-day-year")
 DOUBLED: tuple[Doubled, ...] = ("earlier", "later")
 ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1")
-CHANNELS = ("placement", "current", "speed")  # of a waveform, all required
+CHANNELS = ("placement", "current", "speed")  # of a waveform; with a level, the first is enough
 
 
 class MappingError(ValueError):
@@ -210,7 +210,7 @@ def _signals(table, kind: Kind, where: str) -> tuple[tuple[str, Column], ...]:
         _only(entry, ("column", "unit"), here)
         _check_unit(entry["unit"], name, here)
         signals.append((name, Column(_text(entry.get("column"), here), entry["unit"])))
-    _require(dict(signals), kind, where)
+    _require(dict(signals), kind, where, has_level="column" in table.get("level", {}))
     return tuple(signals)
 
 
@@ -229,9 +229,13 @@ def _check_unit(unit: object, signal: str, where: str) -> None:
         )
 
 
-def _require(signals: Mapping[str, Column], kind: Kind, where: str) -> None:
-    """All that a decision needs; pulsatility may come as systolic less diastolic pressure."""
+def _require(signals: Mapping[str, Column], kind: Kind, where: str, *, has_level: bool) -> None:
+    """All that a decision needs; pulsatility may come as systolic less diastolic pressure.
+
+    An arterial line without the pump's own channels is enough where the level has a column.
+    """
     needed = [NAMES[i] for i in REQUIRED] if kind == "values" else list(CHANNELS)
+    needed = needed[:1] if kind == "waveforms" and has_level else needed
     derived = {"pulsatility"} if {"sbp", "dbp"} <= set(signals) else set()
     for name in [name for name in needed if name not in set(signals) | derived]:
         hint = "map it, or sbp and dbp" if name == "pulsatility" else "map it"

@@ -53,6 +53,10 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_FILTERS = {1, 2, 3, 32000}  # deflate, shuffle, checksum, lzf: built in, no plug-ins
 _WFDB_BYTES = {"8": 1.0, "16": 2.0, "24": 3.0, "32": 4.0, "61": 2.0, "80": 1.0, "160": 2.0}
 _WFDB_BYTES |= {"212": 1.5, "310": 4 / 3, "311": 4 / 3}
+_WFDB_BYTES |= {"508": 0.0, "516": 0.0, "524": 0.0}  # FLAC: as long as it happens to be
+_WFDB_NAME = r"~|[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_NOTHING = "~"  # a gap, or a signal of the layout
+_ENOUGH = 50.0  # Hz
 
 
 class RecordingError(ValueError):
@@ -80,11 +84,22 @@ def list_recordings(path: Path) -> list[Path]:
     for file in found:
         if file.is_symlink():
             raise RecordingError(f"{file}: expected a file, got a link; copy the file here.")
+    parts = {name for file in found for name in _parts(file)}
+    found = [file for file in found if file.name not in parts]
     if not found:
         raise RecordingError(
             f"{path}: expected recordings ({', '.join(ENDINGS)}), found none; check the folder."
         )
     return [require_file(file) for file in found]
+
+
+def _parts(file: Path) -> list[str]:
+    """Headers of the segments of a record, which are no recordings of their own."""
+    if ENDINGS[file.suffix.lower()] != "WFDB":
+        return []
+    with _typed(file):
+        first, *lines = _wfdb_lines(file) or [""]
+    return [f"{line.split()[0]}.hea" for line in lines] if "/" in first.split(" ")[0] else []
 
 
 def require_file(path: Path) -> Path:
@@ -118,12 +133,13 @@ def is_text(path: Path) -> bool:
     return ENDINGS[require_file(path).suffix.lower()] == "CSV"
 
 
-def own_rate(path: Path) -> float | None:
-    """Samples per second, where the format knows it."""
+def own_rate(path: Path, declared: float | None = None) -> float | None:
+    """Rows per second: as declared, or as the format knows it."""
     if ENDINGS[path.suffix.lower()] != "WFDB":
-        return None
+        return declared
     with _typed(path):
-        return _wfdb_header(path).rate
+        header = _wfdb_header(path)
+        return (declared or header.rate) / header.merged
 
 
 def read_batches(
@@ -356,50 +372,110 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class _Segment:
+    """A stretch of a record that lies in one set of files; a gap has no names."""
+
+    record: str
+    samples: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
 class _WfdbHeader:
     """What a WFDB header promises, after its promises were held against the files."""
 
     names: list[str]
     rate: float
-    samples: int
-    files: list[str]
+    segments: list[_Segment]
+    files: list[str]  # beside the header itself
+
+    @property
+    def merged(self) -> int:
+        """How many samples become one, so that a long stay fits: 50 to 100 a second are enough."""
+        return max(int(self.rate / _ENOUGH), 1)
 
 
 def _wfdb_header(path: Path) -> _WfdbHeader:
     """Check names and sizes by hand: the library believes the header and allocates."""
-    if path.stat().st_size > _LONGEST_HEADER:
-        raise RecordingError(f"{path}: expected a short header, got {path.stat().st_size} bytes.")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    lines = [line for line in lines if line.strip() and not line.startswith("#")]
-    record = re.fullmatch(r"(\S+)\s+(\d{1,3})\s+([\d.]+)\S*\s+(\d+)(\s.*)?", lines[0])
-    if not record or record[1] != path.stem or len(lines) != int(record[2]) + 1:
+    lines = _wfdb_lines(path)
+    record = re.fullmatch(
+        r"(\S+?)(?:/(\d{1,5}))?\s+(\d{1,3})\s+([\d.]+)\S*\s+(\d+)(\s.*)?", lines[0]
+    )
+    expected = record and int(record[2] or record[3]) + 1
+    if not record or record[1] != path.stem or len(lines) != expected:
         raise RecordingError(
-            f"{path}: expected a record of one segment with its own name, rate, length and one "
-            "line per signal; write it anew."
+            f"{path}: expected a record with its own name, rate, length and one line per signal or "
+            "segment; write it anew."
         )
-    names, samples, needed = [], int(record[4]), {}
+    rate, samples = float(record[4]), int(record[5])
+    if not 0 < rate < 1e5:
+        raise RecordingError(f"{path}: expected a rate in Hz, got {record[4]}.")
+    if record[2]:
+        return _wfdb_segments(path, lines[1:], rate, samples)
+    names, needed = [], {}
     for line in lines[1:]:
         file, size, name = _wfdb_signal(line, path)
         names.append(name)
         needed[file] = needed.get(file, 0.0) + size * samples
-    for file, size in needed.items():
-        _check_signal_file(path.parent / file, size, path)
-    if len(set(names)) < len(names) or not 0 < float(record[3]) < 1e5:
-        raise RecordingError(f"{path}: expected different names of signals and a rate in Hz.")
-    return _WfdbHeader(names, float(record[3]), samples, list(needed))
+    files = [] if set(needed) == {_NOTHING} else list(needed)
+    for file in files:
+        _check_signal_file(path.parent / file, needed[file], path)
+    if len(set(names)) < len(names):
+        raise RecordingError(f"{path}: expected different names of signals.")
+    return _WfdbHeader(names, rate, [_Segment(path.stem, samples, names)], files)
+
+
+def _wfdb_lines(path: Path) -> list[str]:
+    if path.is_symlink() or not path.is_file():
+        raise RecordingError(f"{path}: expected a header beside that of the record, found none.")
+    if path.stat().st_size > _LONGEST_HEADER:
+        raise RecordingError(f"{path}: expected a short header, got {path.stat().st_size} bytes.")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _wfdb_segments(path: Path, lines: list[str], rate: float, samples: int) -> _WfdbHeader:
+    """A record of several segments: one layout for all, or a layout that segments fill in part."""
+    segments, files, names = [], [], []
+    for number, line in enumerate(lines):
+        words = line.split()
+        if len(words) != 2 or not re.fullmatch(_WFDB_NAME, words[0]) or not words[1].isdigit():
+            raise RecordingError(f"{path}: expected a segment and its length, got {line[:80]!r}.")
+        if words[0] == _NOTHING:
+            segments.append(_Segment(_NOTHING, int(words[1]), []))
+            continue
+        own = path.with_name(f"{words[0]}.hea")
+        part = _wfdb_header(own)
+        files += [own.name, *part.files]
+        one = part.segments[0]
+        layout = number == 0 and not part.files and not one.samples
+        if len(part.segments) > 1 or part.rate != rate or one.samples != int(words[1]):
+            raise RecordingError(
+                f"{path}: expected segment {words[0]} in one piece, with the rate and length that "
+                "this header says, got others; copy the record again."
+            )
+        names += [name for name in part.names if name not in names]
+        if not layout:
+            segments.append(one)
+    if sum(segment.samples for segment in segments) != samples:
+        raise RecordingError(f"{path}: expected segments of {samples:,} samples together.")
+    return _WfdbHeader(names, rate, segments, list(dict.fromkeys(files)))
 
 
 def _wfdb_signal(line: str, path: Path) -> tuple[str, float, str]:
-    """File, bytes per sample and name of a signal."""
+    """File, bytes per sample and name of a signal; 0 bytes where samples are packed or missing."""
     words = line.split(maxsplit=8)
-    if len(words) < 9 or not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", words[0]):
+    if len(words) < 9 or not re.fullmatch(_WFDB_NAME, words[0]):
         raise RecordingError(
             f"{path}: expected a file beside the header and nine fields, got {words[:1]}; "
             "keep header and signals in one folder."
         )
-    if words[1] not in _WFDB_BYTES:
+    kind = re.fullmatch(r"(\d+)(?:x(\d{1,3}))?", words[1])
+    if words[0] == _NOTHING:
+        return words[0], 0.0, words[8].strip()
+    if not kind or kind[1] not in _WFDB_BYTES:
         raise RecordingError(f"{path}: expected a format of {', '.join(_WFDB_BYTES)}.")
-    return words[0], _WFDB_BYTES[words[1]], words[8].strip()
+    return words[0], _WFDB_BYTES[kind[1]] * int(kind[2] or 1), words[8].strip()
 
 
 def _check_signal_file(file: Path, needed: float, path: Path) -> None:
@@ -413,16 +489,46 @@ def _check_signal_file(file: Path, needed: float, path: Path) -> None:
 
 
 def _read_wfdb(path: Path, wanted: list[str], _: Layout) -> Iterator[pl.DataFrame]:
-    """Signals in the header's units, batch by batch."""
-    header, wfdb = _wfdb_header(path), _library("wfdb")
-    record = os.path.realpath(path)[: -len(path.suffix)]  # absolute: never taken for an address
-    for start in range(0, header.samples, BATCH):
-        stop = min(start + BATCH, header.samples)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own quarrels with pandas
-            part = wfdb.rdrecord(record, sampfrom=start, sampto=stop, channel_names=wanted)
-        frame = pl.DataFrame(dict(zip(part.sig_name, part.p_signal.T, strict=True)))
-        yield frame.select(wanted)
+    """Signals in the header's units, batch by batch; what a segment lacks is NaN, as is a gap."""
+    header, rest = _wfdb_header(path), np.zeros((0, len(wanted)))
+    for segment in header.segments:
+        for start in range(0, segment.samples, BATCH):
+            stop = min(start + BATCH, segment.samples)
+            part = _read_segment(path.with_name(segment.record), segment, start, stop, wanted)
+            rest = np.concatenate([rest, part])
+            whole = len(rest) // header.merged * header.merged
+            yield pl.DataFrame(_merge(rest[:whole], header.merged), wanted)
+            rest = rest[whole:]
+    if len(rest):
+        yield pl.DataFrame(_merge(rest, len(rest)), wanted)
+
+
+def _read_segment(
+    record: Path, segment: _Segment, start: int, stop: int, wanted: list[str]
+) -> np.ndarray:
+    out = np.full((stop - start, len(wanted)), np.nan)
+    there = [name for name in wanted if name in segment.names]
+    if not there:
+        return out
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own quarrels with pandas
+        # An absolute path is never taken for an address.
+        part = _library("wfdb").rdrecord(
+            os.path.realpath(record), sampfrom=start, sampto=stop, channel_names=there
+        )
+    for name, values in zip(part.sig_name, part.p_signal.T, strict=True):
+        out[:, wanted.index(name)] = values
+    return out
+
+
+def _merge(values: np.ndarray, samples: int) -> np.ndarray:
+    """The mean of so many samples each, of those that are there."""
+    if samples <= 1:
+        return values
+    groups = values.reshape(-1, samples, values.shape[1])
+    known = np.isfinite(groups)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, groups, 0.0).sum(1) / known.sum(1)
 
 
 # ── how large a Parquet file will be ─────────────────────────────────────────────────────────────
@@ -576,7 +682,7 @@ _NAMES: dict[str, Callable[[Path, Layout], list[str]]] = {
     "CSV": _csv_names,
     "Parquet": _parquet_names,
     "HDF5": _hdf5_names,
-    "WFDB": lambda path, _: _wfdb_header(path).names,
+    "WFDB": lambda path, _: list(_wfdb_header(path).names),
 }
 _READ: dict[str, Callable[[Path, list[str], Layout], Iterator[pl.DataFrame]]] = {
     "CSV": _read_csv,

@@ -81,12 +81,12 @@ class Trace:
     start: float | None = None  # s since 1970 of the first stamp, where stamps are dates
     unreadable_times: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()  # what has to be declared before the times can be believed
-    expected: tuple[str, ...] = NAMES  # every signal that should be here, or mapping.CHANNELS
+    expected: tuple[str, ...] = NAMES  # every signal or channel that should be here
 
     @property
     def is_waveform(self) -> bool:
         """Whether rows are samples of a waveform."""
-        return self.expected == CHANNELS
+        return CHANNELS[0] in self.expected
 
     @property
     def timeless(self) -> int:
@@ -138,7 +138,7 @@ def own_columns(names: list[str]) -> Columns | None:
 
 def read_traces(path: Path, columns: Columns) -> Iterator[Trace]:
     """Every stay of a file through a settled mapping; memory holds a stay, or `HELD_ROWS` rows."""
-    layout, rate = layout_of(columns), own_rate(path)
+    layout, rate = layout_of(columns), own_rate(path, columns.rate)
     names = column_names(path, layout)
     wanted = [name for name in columns.wanted() if name in names]
     if not wanted:
@@ -207,7 +207,7 @@ class _Part:
 
 def make_trace(frame: pl.DataFrame, columns: Columns, patient: str, rate: float | None) -> Trace:
     """One stay; `rate` in Hz counts where there is no time column."""
-    return _to_trace([_read_part(frame, columns)], columns, patient, rate)
+    return _to_trace([_read_part(frame, columns)], columns, patient, columns.rate or rate)
 
 
 def _read_part(frame: pl.DataFrame, columns: Columns) -> _Part:
@@ -238,9 +238,11 @@ def _to_trace(parts: list[_Part], columns: Columns, patient: str, rate: float | 
     starts = np.cumsum([0, *(part.rows for part in parts)])
     lines = {name: _join([part.lines[name] for part in parts], starts) for name in parts[0].lines}
     levels = [part.level for part in parts if part.level is not None]
-    expected = CHANNELS if columns.kind == "waveforms" else columns.recorded
+    mapped = dict(columns.signals)
+    is_waveform = columns.kind == "waveforms"
+    expected = tuple(x for x in CHANNELS if x in mapped) if is_waveform else columns.recorded
     # Without a rate, no time is known.
-    second = np.arange(starts[-1]) / (columns.rate or rate or np.nan)
+    second = np.arange(starts[-1]) / (rate or np.nan)
     level = _join(levels, starts) if levels else None
     trace = Trace(patient, second, lines, level, expected=expected)
     walls = [part.wall for part in parts if part.wall is not None]
