@@ -238,9 +238,11 @@ class _Given:
             raise ValueError(f"expected --cohort or --dataset, got {got}.")
         if config.cohort is not None:
             self.parts = parts = read_parts(config.cohort, config.split)
-            patients = Job("patients", ImportPatients(config.cohort, parts.digest, config.split))
+            patients = Job(
+                "patients", ImportPatients(config.cohort, parts.digest, split=config.split)
+            )
             train, select = make_transitions(parts.train), make_transitions(parts.select)
-            return Source(config.data, patients), train, select, parts.digest
+            return Source(config.data, Job("patients", own)), train, select, parts.digest
         assert config.dataset is not None
         train, select = _read_dataset(config.dataset)
         digest = _digest(train, select)

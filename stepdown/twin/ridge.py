@@ -235,7 +235,8 @@ def add_up(
         own = counted & (who == one)
         x, y = inputs[own].astype(np.float64), outputs[own].astype(np.float64)
         parts.append((x.T @ x, x.T @ y, np.sum(y**2), len(x)))
-    return Sums(*(np.array(part) for part in zip(*parts, strict=True)), products)
+    square, cross, total, hours = (np.array(part) for part in zip(*parts, strict=True))
+    return Sums(square, cross, total, hours, products)
 
 
 Shares = tuple[float, float]  # ridges as a share of the hours: of the products, of the rest

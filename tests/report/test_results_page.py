@@ -71,7 +71,7 @@ def test_the_first_screen_speaks_of_the_default_first():
     """In truth 5 beside CORMPO's 3 and the clinicians' 0, in the twin 3 beside 1 and 0."""
     plain = comparison()
     planned = {"twin": judged([[3.0] * 4] * 2), "patients": judged([[5.0] * 4] * 2)}
-    both = {judge: known | {"planner": planned[judge]} for judge, known in plain.judged.items()}
+    both = {x: {**known, "planner": planned[x]} for x, known in plain.judged.items()}
     one = replace(plain, judged=both)
     said = headline(one)
     assert said[:2] == [
