@@ -55,6 +55,7 @@ from stepdown.records.split import (
     Parts,
     read_note,
     read_parts,
+    read_profile,
     require_same_split,
     save_fitted,
 )
@@ -238,9 +239,8 @@ class _Given:
             raise ValueError(f"expected --cohort or --dataset, got {got}.")
         if config.cohort is not None:
             self.parts = parts = read_parts(config.cohort, config.split)
-            patients = Job(
-                "patients", ImportPatients(config.cohort, parts.digest, split=config.split)
-            )
+            profile = read_profile(config.cohort, None)
+            own = ImportPatients(config.cohort, parts.digest, profile, config.split)
             train, select = make_transitions(parts.train), make_transitions(parts.select)
             return Source(config.data, Job("patients", own)), train, select, parts.digest
         assert config.dataset is not None
