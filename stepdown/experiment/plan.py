@@ -132,7 +132,7 @@ class _Planner:
             for twin in fitted
         }
         ridge = FitTwin(self.patients, twin_config("ridge", profile=pump), 1)
-        self.ridge = self.twins.get("ridge") or self.job("twin/ridge", ridge)  # to plan in
+        self.ridge = self.job("ridge", ridge)  # to plan in, whatever twins the run compares
         self.ours = self.twins[JUDGING_TWIN]
         judging = {judge: self.twins[name] for judge, name in config.judging.items()}
         self.bench = Bench(self.patients, judging, config.episodes, config.fresh, choice.seed)
