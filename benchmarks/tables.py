@@ -27,11 +27,15 @@ def sure(found: Mapping[str, float], digits: int = 2) -> str:
 
 def fill(page: Path, tables: Mapping[str, str]) -> None:
     """Put tables between their markers, `<!-- name -->` and `<!-- end -->`."""
-    text = page.read_text(encoding="utf-8")
+    page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+def filled(text: str, tables: Mapping[str, str]) -> str:
+    """A page with these tables in it; all else stays as it is."""
     for name, table in tables.items():
         before, found, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not found or not end:
-            raise SystemExit(f"expected the markers of {name!r} in {page.name}, found none.")
+            raise SystemExit(f"expected the markers of {name!r} in the page, found none.")
         text = f"{before}{found}{table}\n{end}{after}"
-    page.write_text(text, encoding="utf-8")
+    return text

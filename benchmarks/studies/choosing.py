@@ -43,7 +43,7 @@ from benchmarks.cohorts import (
     read_lines,
     simulate,
 )
-from benchmarks.tables import DOCS, fill, make_table, student
+from benchmarks.tables import DOCS, make_table, student
 from stepdown.artifacts import provenance
 from stepdown.evaluation.choosing import (
     CHOICE_RULES,
@@ -127,7 +127,6 @@ def main() -> None:
     args = parser.parse_args()
     if args.tables:
         lines = read_lines(args.tables)
-        fill(DOCS / "all-results.md", {"informative": f"\n{signs(lines)}\n"})
         print(make_tables(lines))
         print("", make_more_tables(lines), sep="\n")
         if args.measured:
@@ -270,6 +269,16 @@ def train_candidates(patients: Patients, teachers: Teachers, sizes: Sizes) -> di
 
 
 # ── what the file says ───────────────────────────────────────────────────────────────────────────
+
+
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    lines, chosen = read_lines(DOCS / "results/choosing.jsonl"), SETS["all candidates"]
+    found = {"informative": signs(lines), "constant levels": constants(lines, PRESETS)}
+    return found | {
+        "regret": regrets(lines, PRESETS, chosen),
+        "gain": gains(lines, PRESETS, chosen),
+    }
 
 
 def make_tables(lines: list[Line]) -> str:
@@ -571,6 +580,16 @@ def kinds(lines: list[Line], ours: str = "cormpo 0.08") -> str:
     return make_table(
         ["candidate", *heads, f"{ours} minus it: reward", "unsafe hours, points"], rows
     )
+
+
+def difference(lines: list[Line], name: str, other: str) -> tuple[str, str]:
+    """One kind of candidate minus another in truth: reward, and points of unsafe hours."""
+    pairs = ((_true_reward, 2), (_unsafe, 1))
+    reward, unsafe = (
+        student([value(x, name) - value(x, other) for x in lines], digits)
+        for value, digits in pairs
+    )
+    return reward, unsafe
 
 
 def _true_reward(line: Line, kind: str) -> float:

@@ -2,14 +2,17 @@
 
 The plainest twin there is: next hour's means as a linear function of the last hours' means and
 levels and of the level now chosen, fitted to hours through which the level was held. Iterated, it
-answers what one level more, held for six hours, does to MAP. Prints a Markdown table to be read
-beside the truth in docs/all-results.md.
+answers what one level more, held for six hours, does to MAP. Writes docs/results/history.json;
+`python -m benchmarks.documents.results` makes the table of it.
 """
 
-import jax
+import json
+
 import jax.random as jr
 import numpy as np
 
+from benchmarks.tables import DOCS, make_table
+from stepdown.artifacts import provenance
 from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.patients.population import PresetName
@@ -18,23 +21,38 @@ from stepdown.signals import MAP
 
 HISTORIES = (1, 2, 3, 6)  # hours
 HORIZON = 6
+FILE = DOCS / "results/history.json"
 
 
 def main() -> None:
     """One row per preset and length of the history."""
-    print(f"jax {jax.__version__}, seed 7, train patients\n")
-    print("| preset | history, h | hours | R² of MAP | MAP per level after 1, 2, ... 6 h, mmHg |")
-    print("|---|---|---|---|---|")
+    found = []
     presets: tuple[PresetName, ...] = ("guarded", "benign", "hidden")
     for preset in presets:
-        cohort, _ = simulate_cohort(CohortConfig(preset=preset), key=jr.split(jr.key(7), 3)[0])
+        config = CohortConfig(preset=preset, version=1)
+        cohort, _ = simulate_cohort(config, key=jr.split(jr.key(7), 3)[0])
         train, _, _ = split_patients(cohort, key=jr.key(0))
         signals, level, held = hourly_means(train)
         for history in HISTORIES:
             past, later = rows(signals, level, held, history)
             weights, fitted = fit(past, later)
-            slopes = " ".join(f"{x:+.2f}" for x in answer(weights, history))
-            print(f"| {preset} | {history} | {len(past):,} | {fitted:.3f} | {slopes} |", flush=True)
+            told = {"preset": preset, "history": history, "hours": len(past), "fitted": fitted}
+            found.append(told | {"answer": answer(weights, history)})
+            print(found[-1], flush=True)
+    about = provenance(config={"presets": presets, "seed": 7, "version": 1})
+    FILE.write_text(json.dumps({"rows": found, "about": about}, indent=1), encoding="utf-8")
+
+
+def tables() -> dict[str, str]:
+    """The table of docs/all-results.md, by its marker."""
+    lines = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
+    heads = ("preset", "history, h", "hours", "R² of MAP")
+    made = [
+        [x["preset"], str(x["history"]), f"{x['hours']:,}", f"{x['fitted']:.3f}"]
+        + [" ".join(f"{slope:+.2f}" for slope in x["answer"])]
+        for x in lines
+    ]
+    return {"history": make_table([*heads, "MAP per level after 1, 2, ... 6 h, mmHg"], made)}
 
 
 def hourly_means(cohort: Cohort) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

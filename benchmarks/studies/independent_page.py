@@ -2,8 +2,9 @@
 
     python -m benchmarks.studies.independent_page
 
-writes docs/results/independent.md and .png and the headline of docs/results.md from
-docs/results/independent_planned.jsonl (studies/independent.py). The cohort is the unit of every
+writes docs/results/independent.md and .png from docs/results/independent_planned.jsonl
+(studies/independent.py); `python -m benchmarks.documents.results` writes the headline of
+docs/results.md. The cohort is the unit of every
 interval; the differences that design.json names are corrected by Holm's rule in the families it
 names. CORMPO was learned on the cohorts of the first design, five seeds
 each, so it is compared with the planner as two groups of cohorts are.
@@ -19,7 +20,7 @@ import numpy as np
 
 from benchmarks.cohorts import Line, read_lines
 from benchmarks.studies.independent import cohorts_of, read_design
-from benchmarks.tables import DOCS, fill, make_table, student, sure
+from benchmarks.tables import DOCS, make_table, student, sure
 from stepdown.evaluation.compare import between_cohorts, detectable, holm, over_cohorts
 
 matplotlib.use("Agg")
@@ -243,9 +244,8 @@ def main() -> None:
     """Write both."""
     lines = planned()
     PAGE.write_text(write_page(lines), encoding="utf-8")
-    fill(DOCS / "results.md", {"headline": write_headline(lines)})
     draw_figure(lines, FIGURE)
-    print(f"wrote {PAGE.name}, {FIGURE.name} and the headline from {len(lines)} cohorts.")
+    print(f"wrote {PAGE.name} and {FIGURE.name} from {len(lines)} cohorts.")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """What is lost without some signals: filled by one model, or refitted?
 
     python -m benchmarks.studies.missing_signals --out docs/results/missing_signals.json
-    python -m benchmarks.studies.missing_signals --tables docs/results/missing_signals.json
 
 Twin, guardian and policy with 12, 11, 9 and 7 signals (problem/filling.py), on the same fresh
 patients. "Filled": fitted once on all signals, asked with fewer. "Refitted": fitted on patients who
-have no more than these. The second form fills the tables of docs/all-results.md. Every number is a
+have no more than these. `python -m benchmarks.documents.results` makes the tables. Every number is a
 mean with its 95 % interval by a bootstrap over patients, or a paired difference to all signals.
 Needs JAX, Equinox, Optax and NumPy alone.
 """
@@ -27,7 +26,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from benchmarks.tables import DOCS, fill, make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.artifacts import provenance
 from stepdown.evaluation.compare import draw_patients, estimate, middle
 from stepdown.evaluation.forecast import METRICS, score_forecasts
@@ -61,7 +60,7 @@ RATE = 0.05  # of decisions that a guardian is asked to refuse
 DRAWS = 500  # of patients, for an AUROC, which is no mean
 CLONING = BCConfig(widths=(64, 64), fit=FitConfig(epochs=40, batch=256, patience=6))
 KDE = DensityConfig(DENSITIES["kde"])
-PAGE = DOCS / "all-results.md"
+FILE = DOCS / "results/missing_signals.json"
 FILLED, ANEW, REFITTED = "filled", "filled, scale anew", "refitted"
 
 Number = dict[str, float]
@@ -91,20 +90,14 @@ class Ward:
 
 
 def main() -> None:
-    """Measure, or fill the tables with what was measured."""
+    """Measure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="JSON file for the numbers")
-    parser.add_argument("--tables", type=Path, help="JSON file to fill the tables from")
+    parser.add_argument("--out", type=Path, default=FILE, help="JSON file for the numbers")
     for name, default in vars(MissingStudy()).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
-    if asked.tables:
-        fill_tables(json.loads(asked.tables.read_text(encoding="utf-8")))
-        return
-    if asked.out is None:
-        parser.error("expected --out FILE or --tables FILE.")
     config = MissingStudy(asked.patients, asked.fresh, asked.hours, asked.starts)
     command = f"python -m benchmarks.studies.missing_signals --out {asked.out}"
     about = provenance(config=config, seed=SEED, command=command)
@@ -362,8 +355,9 @@ def _cell(row: dict[str, Any], name: str, _: str, digits: int, factor: float) ->
     return f"{mean} [{low}, {high}]".replace("-", "−")
 
 
-def fill_tables(found: dict[str, Any]) -> None:
-    """Put the tables into docs/all-results.md."""
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    found = json.loads(FILE.read_text(encoding="utf-8"))
     about = found["about"]
     size = about["config"]
     words = (
@@ -371,7 +365,7 @@ def fill_tables(found: dict[str, Any]) -> None:
         f"{about['date'][:10]}, {about['seconds']:.0f} s; {size['patients']} patients of seed "
         f"{SEED} to fit on, {size['fresh']} of seed {FRESH} to judge by."
     )
-    fill(PAGE, tables_of(found) | {"missing about": textwrap.fill(words, 120)})
+    return tables_of(found) | {"missing about": textwrap.fill(words, 120)}
 
 
 if __name__ == "__main__":

@@ -127,6 +127,12 @@ def make_tables(path: Path) -> str:
     return "\n\n".join([f"Cohorts: {counts}.", make_table(heads, rows), _curves(lines, presets)])
 
 
+def difference(lines: list[Line], kind: str, name: str, other: str) -> tuple[str, str]:
+    """One row minus another in truth: reward, and points of unsafe hours."""
+    apart = _means(lines, kind, name) - _means(lines, kind, other)
+    return student(apart[:, 0]), student(100 * apart[:, 1], 1)
+
+
 def _means(lines: list[Line], kind: str, name: str) -> np.ndarray:
     """Of both seeds: true reward and unsafe hours, and the reward that the ensemble promises."""
     return np.array([np.mean(line[kind][name], axis=0)[[0, 1, 3]] for line in lines])

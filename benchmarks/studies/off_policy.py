@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.clocks import clock
 from benchmarks.cohorts import DEATH, Line, add_lines
 from benchmarks.studies.known_teams import true_behavior
-from benchmarks.tables import make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.evaluation.behavior import check_calibration, fit_behavior
 from stepdown.evaluation.decisions import make_decisions
 from stepdown.evaluation.importance import Limits
@@ -281,6 +281,46 @@ def make_tables(truth: Truth, cohorts: list[Line]) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    guarded = read(DOCS / "results/off_policy.jsonl.gz", "guarded")
+    hidden = read(DOCS / "results/off_policy_hidden.jsonl.gz", "hidden")
+    return {"off-policy": coverage_table(*guarded), "off-policy hidden": bias_table(*hidden)}
+
+
+def coverage_table(truth: Truth, cohorts: list[Line]) -> str:
+    """What is said of overlap, and how often each estimator's interval holds the truth."""
+    rows = []
+    for name in cohorts[0]["policies"]:
+        each, (value, error) = [c["policies"][name] for c in cohorts], truth[f"{name}|value"]
+        words = [np.mean([x[key] == "informative" for x in each]) for key in ("word", "true_word")]
+        shares = [f"{x:.0%}" for x in (*words, *(_held(each, e, value) for e in SHOWN))]
+        rows.append([name, f"{value:.2f} ± {error:.2f}", *shares])
+    heads = ("policy", "true value", "called informative", "truly")
+    return make_table([*heads, *(f"covers: {x}" for x in SHOWN.values())], rows)
+
+
+def bias_table(truth: Truth, cohorts: list[Line]) -> str:
+    """How far off each estimator is, how often it holds the truth, and how often bounds do."""
+    three, rows = ("wis", "fqe", "wdr"), []
+    gammas = [bound[0] for bound in cohorts[0]["policies"]["hold"]["bounds"]]
+    for name in cohorts[0]["policies"]:
+        each, value = [c["policies"][name] for c in cohorts], truth[f"{name}|value"][0]
+        bias = [f"{np.mean([x[e][0] for x in each]) - value:+.2f}" for e in three]
+        held = [f"{_held(each, e, value):.0%}" for e in (*three, RECOMMENDED)]
+        ends = np.array([[bound[3:5] for bound in x["bounds"]] for x in each], float)
+        inside = np.mean((ends[..., 0] <= value) & (value <= ends[..., 1]), axis=0)
+        rows.append([name, f"{value:.2f}", *bias, *held, *(f"{x:.0%}" for x in inside)])
+    heads = [*(f"bias: {SHOWN[e]}" for e in three)]
+    heads += [f"covers: {SHOWN[e]}" for e in (*three, RECOMMENDED)]
+    return make_table(["policy", "true value", *heads, *(f"Γ {x:g}" for x in gammas)], rows)
+
+
+def _held(each: list[dict[str, Any]], estimator: str, value: float) -> float:
+    """The share of cohorts whose interval holds a value."""
+    return float(np.mean([x[estimator][1] <= value <= x[estimator][2] for x in each]))
 
 
 def own_value(cohort: Line, name: str) -> float:

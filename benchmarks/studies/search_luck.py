@@ -13,6 +13,7 @@ import functools
 import itertools
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from benchmarks.cohorts import (
     read_lines,
     simulate,
 )
-from benchmarks.tables import make_table, student
+from benchmarks.tables import DOCS, make_table, student
 from stepdown.evaluation.compare import values_of
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
 from stepdown.guardian.fit import fit_guardian
@@ -47,7 +48,7 @@ from stepdown.policies.methods import METHODS, make_recipe
 from stepdown.policies.model_based import OURS
 from stepdown.policies.search import make_rule
 from stepdown.report.figures import GRID, INK, to_png
-from stepdown.report.labels import TRUTH, TWIN
+from stepdown.report.labels import TRUTH, TWIN, name_of
 from stepdown.twin.fit import fit_twin
 
 SEARCHED = ("mbpo", "cormpo_kde")
@@ -86,46 +87,53 @@ def _reward(judged) -> float:
     return float(values_of(judged, "reward").mean())
 
 
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    lines = read_lines(DOCS / "results/search_luck.jsonl")
+    presets = (("guarded", "hidden"), ("benign",))
+    weights = trials_table(lines, "cormpo_kde", presets)
+    return {"search luck": luck_table(lines), "guardian weight": weights}
+
+
 def make_tables(path: Path) -> str:
     """What searches of several sizes would have promised and kept; means over cohorts."""
     lines = read_lines(path)
+    presets = (("guarded", "hidden"), ("guarded",), ("hidden",), ("benign",))
+    each = [f"**{row}**\n\n{trials_table(lines, row, presets)}" for row in SEARCHED]
+    return "\n\n".join([f"{len(lines)} cohorts.", luck_table(lines), *each])
+
+
+def luck_table(lines: list[Line]) -> str:
+    """Promised and kept, by how many starts and seeds a trial has."""
     rows = []
     for row in SEARCHED:
         for place, starts in enumerate(STARTS):
             for seeds in (1, 2, 3, SEEDS):
                 kept = [_search(np.array(line[row]), place, seeds) for line in lines]
                 cells = [student([x[i] for x in kept], 3) for i in range(2)]
-                rows.append([row, f"{starts:,}", str(seeds), *cells])
+                rows.append([name_of(row), f"{starts:,}", str(seeds), *cells])
         best = [float(np.mean(line[row], 1)[:, 2].max() - np.mean(line[row][0], 0)[2])
                 for line in lines]  # fmt: skip
-        rows.append([row, "truth", str(SEEDS), "", student(best, 3)])
-    heads = [
-        "row",
-        "starts",
-        "seeds of a trial",
-        "promised over the preset",
-        "kept in fresh patients",
-    ]
-    parts = [f"{len(lines)} cohorts.", make_table(heads, rows)]
-    return "\n\n".join([*parts, *(_every_trial(lines, row) for row in SEARCHED)])
+        rows.append([name_of(row), "truth", str(SEEDS), "", student(best, 3)])
+    heads = ("row", "starts", "seeds of a trial", "promised over the preset")
+    return make_table([*heads, "kept in fresh patients"], rows)
 
 
-def _every_trial(lines: list[Line], row: str) -> str:
+def trials_table(lines: list[Line], row: str, presets: Sequence[Sequence[str]]) -> str:
     """Every trial minus the preset, by many starts in the twin and in truth, all seeds."""
     trials = [
         ", ".join(f"{x.split('.')[-1]} {y:g}" for x, y in changes.items())
         for changes in METHODS[row].trials
     ]
+    trials = [x.replace("penalty_weight", "λ") for x in trials]
     rows = []
-    for presets in (("guarded", "hidden"), ("guarded",), ("hidden",), ("benign",)):
-        own = [np.mean(line[row], 1) for line in lines if line["preset"] in presets]
-        if not own:
-            continue
-        for who, place in (("twin", 1), ("truth", 2)):
+    for some in presets:
+        own = [np.mean(line[row], 1) for line in lines if line["preset"] in some]
+        for who, place in (("twin", 1), ("truth", 2)) if own else ():
             gains = np.array([x[:, place] - x[0, place] for x in own])
             cells = [student(x) for x in gains[:, 1:].T]
-            rows.append([f"{' and '.join(presets)} ({len(own)})", who, *cells])
-    return f"**{row}**\n\n{make_table(['cohorts', 'by', *trials[1:]], rows)}"
+            rows.append([f"{' and '.join(some)} ({len(own)})", who, *cells])
+    return make_table(["cohorts", "by", *trials[1:]], rows)
 
 
 def draw_weights(path: Path, picture: Path) -> None:

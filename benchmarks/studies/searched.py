@@ -12,7 +12,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.tables import make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.evaluation.compare import values_of
 from stepdown.experiment.jobs import INFO, Desk, jobs_of
 from stepdown.experiment.judging import read_judged
@@ -71,42 +71,65 @@ def _rows(plan: Plan, plain: Desk, searched: Desk) -> Iterator[tuple[str | float
                 yield plan.name, name, words, promised, judge, metric, *map(float, pair)
 
 
+def tables() -> dict[str, str]:
+    """The table of docs/all-results.md, by its marker."""
+    return {"searched": judged_table(_read(DOCS / "results/searched.csv"), "fresh")}
+
+
 def make_tables(path: Path) -> str:
-    """What the searches chose, what that gained in fresh patients, and who leads then."""
-    with path.open(newline="") as stream:
-        lines = list(csv.DictReader(stream))
-    cohorts, methods = (list(dict.fromkeys(x[y] for x in lines)) for y in ("cohort", "method"))
+    """What the searches chose, what that gained, and who leads then."""
+    lines = _read(path)
+    cohorts, methods = _names(lines)
     chosen = {(x["cohort"], x["method"]): x["chosen"] for x in lines}
-    promised = {(x["cohort"], x["method"]): float(x["promised"]) for x in lines}
-    found: Found = {
+    parts = []
+    for judge, known in JUDGES.items():
+        parts += [f"**{len(cohorts)} cohorts, {known.words}**", judged_table(lines, judge)]
+    rows = [[name_of(x), *(chosen[y, x] for y in cohorts)] for x in methods]
+    parts += ["**Chosen**", make_table(["method", *cohorts], rows)]
+    return "\n\n".join([*parts, _kept_promises(_promised(lines), _found(lines))])
+
+
+def judged_table(lines: list[dict[str, str]], judge: str) -> str:
+    """What a search gained before a judge, and CORMPO minus each row, both searched."""
+    cohorts, methods = _names(lines)
+    promised, found, rows = _promised(lines), _found(lines), []
+    for method in methods:
+        cells = []
+        for metric, scale, digits in (("reward", 1.0, 2), ("unsafe_hours", 100.0, 1)):
+            own = [found[x, method, judge, metric] for x in cohorts]
+            ours = [found[x, OURS_METHOD, judge, metric] for x in cohorts]
+            cells.append(_mean([scale * (b - a) for a, b in own], digits))
+            apart = [scale * (y[1] - x[1]) for x, y in zip(own, ours, strict=True)]
+            cells.append("" if method == OURS_METHOD else _mean(apart, digits))
+        told = _mean([promised[x, method] for x in cohorts], 2)
+        rows.append([name_of(method), told, cells[0], cells[2], cells[1], cells[3]])
+    heads = ["search promised", "search gained: reward", "unsafe hours, points"]
+    heads += ["CORMPO minus it, both searched: reward", "unsafe hours, points"]
+    return make_table(["method", *heads], rows)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _names(lines: list[dict[str, str]]) -> tuple[list[str], ...]:
+    """Cohorts and methods, in the order of the file."""
+    return tuple(list(dict.fromkeys(x[y] for x in lines)) for y in ("cohort", "method"))
+
+
+def _promised(lines: list[dict[str, str]]) -> dict[tuple[str, str], float]:
+    return {(x["cohort"], x["method"]): float(x["promised"]) for x in lines}
+
+
+def _found(lines: list[dict[str, str]]) -> Found:
+    return {
         (x["cohort"], x["method"], x["judge"], x["metric"]): (
             float(x["plain"]),
             float(x["searched"]),
         )
         for x in lines
     }
-    parts = []
-    for judge, known in JUDGES.items():
-        rows = []
-        for method in methods:
-            cells = []
-            for metric, scale, digits in (("reward", 1.0, 2), ("unsafe_hours", 100.0, 1)):
-                own = [found[x, method, judge, metric] for x in cohorts]
-                ours = [found[x, OURS_METHOD, judge, metric] for x in cohorts]
-                cells.append(_mean([scale * (b - a) for a, b in own], digits))
-                apart = [scale * (y[1] - x[1]) for x, y in zip(own, ours, strict=True)]
-                cells.append("" if method == OURS_METHOD else _mean(apart, digits))
-            told = _mean([promised[x, method] for x in cohorts], 2)
-            rows.append([name_of(method), told, cells[0], cells[2], cells[1], cells[3]])
-        heads = ["search promised", "search gained: reward", "unsafe hours, points"]
-        heads += ["CORMPO minus it, both searched: reward", "unsafe hours, points"]
-        parts += [
-            f"**{len(cohorts)} cohorts, {known.words}**",
-            make_table(["method", *heads], rows),
-        ]
-    rows = [[name_of(x), *(chosen[y, x] for y in cohorts)] for x in methods]
-    parts += ["**Chosen**", make_table(["method", *cohorts], rows)]
-    return "\n\n".join([*parts, _kept_promises(promised, found)])
 
 
 def _kept_promises(promised: dict[tuple[str, str], float], found: Found) -> str:

@@ -4,10 +4,9 @@
     python -m benchmarks.studies.twin fresh --out fresh.json     the best twin, 2,000 new patients
     python -m benchmarks.studies.twin levels --out levels.json   forecast beside truth, each preset
     python -m benchmarks.studies.twin speed --out speed.json     windows per second, what-if
-    python -m benchmarks.studies.twin tables                     fills those of docs/all-results.md
 
-The first four need nothing beyond the numerical heart. The last reads docs/results/*.json, which
-they and `benchmarks.studies.guardian_rates` wrote.
+They need nothing beyond the numerical heart. `python -m benchmarks.documents.results` makes the
+tables of what they and `benchmarks.studies.guardian_rates` wrote into docs/results.
 """
 
 import argparse
@@ -28,7 +27,7 @@ import numpy as np
 from benchmarks.clocks import timed
 from benchmarks.studies.guardian_rates import rates_table, shifts_table
 from benchmarks.studies.level_effects import forecast_effects, slopes, true_effects
-from benchmarks.tables import DOCS, fill, make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.artifacts import provenance
 from stepdown.evaluation.compare import paired_difference
 from stepdown.evaluation.forecast import (
@@ -79,15 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stage", choices=(*STAGES, "tables"))
+    parser.add_argument("stage", choices=tuple(STAGES))
     parser.add_argument("--out", type=Path, help="JSON file for the numbers")
     parser.add_argument("--patients", type=int, default=379)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="small networks, for a quick look")
     asked = parser.parse_args()
-    if asked.stage == "tables":
-        fill_tables()
-        return
     if asked.out is None:
         parser.error("expected --out FILE.")
     config = TwinBenchmark(asked.stage, asked.patients, asked.seeds, asked.small)
@@ -260,14 +256,13 @@ def _what_if(twin: Twin, state) -> float:
 # ── the tables of docs/all-results.md ─────────────────────────────────────────────────────────────
 
 
-def fill_tables() -> None:
-    """Fill every table whose numbers are there."""
-    tables = {}
-    for name, (file, make) in TABLES.items():
-        path = DOCS / "results" / file
-        if path.is_file():
-            tables[name] = f"\n{make(json.loads(path.read_text(encoding='utf-8')))}\n"
-    fill(DOCS / "all-results.md", tables)
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    results = DOCS / "results"
+    return {
+        name: make(json.loads((results / file).read_text(encoding="utf-8")))
+        for name, (file, make) in TABLES.items()
+    }
 
 
 def twins_table(found: dict[str, Any]) -> str:
