@@ -27,7 +27,6 @@ from benchmarks.studies import (
 )
 from benchmarks.studies.model_quality import difference
 from benchmarks.tables import DOCS, filled, make_table
-from stepdown.evaluation.compare import over_cohorts
 from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import name_of
 from stepdown.twin.twins import TWINS

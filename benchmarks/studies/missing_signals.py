@@ -4,8 +4,8 @@
 
 Twin, guardian and policy with 12, 11, 9 and 7 signals (problem/filling.py), on the same fresh
 patients. "Filled": fitted once on all signals, asked with fewer. "Refitted": fitted on patients who
-have no more than these. `python -m benchmarks.documents.results` makes the tables. Every number is a
-mean with its 95 % interval by a bootstrap over patients, or a paired difference to all signals.
+have no more than these. `python -m benchmarks.documents.results` makes the tables. Every number is
+a mean with its 95 % interval by a bootstrap over patients, or a paired difference to all signals.
 Needs JAX, Equinox, Optax and NumPy alone.
 """
 
