@@ -108,7 +108,7 @@ def test_simulated_cohorts_merge_without_their_truth_and_not_with_recorded_ones(
     assert merge(tmp_path, tmp_path / "s1", tmp_path / "s2", more=["--prefix"]) == 0
     assert "The hidden truth of simulated patients is left behind" in capsys.readouterr().out
     assert sorted(file.name for file in (tmp_path / "all").iterdir()) == [
-        "card.md", "cohort.parquet", "config.json", "manifest.json",
+        "card.md", "cohort.parquet", "config.json", "deaths.parquet", "manifest.json",
     ]  # fmt: skip
     assert merge(tmp_path / "x", tmp_path / "s1", tmp_path / "s3", more=["--prefix"]) == 2
     assert "expected cohorts of one step, got 10 min in s1, 5 min in s3" in capsys.readouterr().err

@@ -207,7 +207,7 @@ def test_examples_show_large_and_usual_changes_of_different_patients(shelf):
         "levels": jnp.tile(level[:, None], (1, 6)).at[-1, 0].set(5),  # the last inside its hour
         "patient": jnp.arange(6),
     }
-    kept = ("reward", "unshaped", "next_state", "last", "filled")
+    kept = ("reward", "unshaped", "next_state", "last", "died", "filled")
     few = type(hours)(
         **{name: getattr(hours, name)[:6] for name in kept},
         **rows,
