@@ -244,7 +244,8 @@ def _leaves(
     drawn: Float[Array, "plans draws samples columns"], bounds: Float[Array, "3 2"]
 ) -> Bool[Array, "plans draws judged"]:
     judged = drawn[..., np.array(JUDGED)]
-    return ~((judged > bounds[:, 0]) & (judged < bounds[:, 1])).all(2)
+    low, high = bounds.T[:, None, None, None]
+    return ~((judged > low) & (judged < high)).all(2)
 
 
 def planner_of(policy: Policy | None) -> Planner | None:

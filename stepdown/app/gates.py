@@ -270,13 +270,13 @@ def contradictions(
             "diastolic pressure above mean": (DBP, MAP, signals[..., DBP] - signals[..., MAP]),
         }
         told: dict[str, np.ndarray] = {
-            words: np.any(difference > NOISE, axis=-1)
+            words: np.asarray(np.any(difference > NOISE, axis=-1))
             for words, (one, other, difference) in found.items()
             if {one, other} <= {int(x) for x in columns}
         }
         if FLOW in columns:
             above = signals[..., FLOW] > bed.most_flow[..., None] + NO_FLOW_ABOVE
-            told["more flow than the pump can give at this level"] = np.any(above, axis=-1)
+            told["more flow than the pump can give at this level"] = np.asarray(np.any(above, axis=-1))
     return told or {"nothing": np.zeros(bed.level.shape, bool)}
 
 

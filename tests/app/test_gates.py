@@ -243,7 +243,7 @@ def test_removing_data_never_turns_a_refusal_into_advice(judged):
     poorer = dataclasses.replace(bed, signals=signals)
     later = state_refusals(poorer, USED)
     allowed = allowed_levels(poorer, later, PAPER)
-    acceptable = place_levels(poorer, allowed, able, risk) == 0
+    acceptable = place_levels(poorer, allowed, able, (risk, risk)) == 0
     acceptable &= ~later.any(-1, keepdims=True)
     told = suggest(acceptable, has_gap(signals, USED))
     changed = gone.any((1, 2)) & (~np.isnan(bed.signals) & gone).any((1, 2))
