@@ -276,7 +276,9 @@ def contradictions(
         }
         if FLOW in columns:
             above = signals[..., FLOW] > bed.most_flow[..., None] + NO_FLOW_ABOVE
-            told["more flow than the pump can give at this level"] = np.asarray(np.any(above, axis=-1))
+            told["more flow than the pump can give at this level"] = np.asarray(
+                np.any(above, axis=-1)
+            )
     return told or {"nothing": np.zeros(bed.level.shape, bool)}
 
 
