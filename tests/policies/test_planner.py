@@ -13,12 +13,15 @@ from jaxtyping import Array, Float
 
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
-from stepdown.policies.planner import Planner, PlannerConfig, gated, plan_offsets
+from stepdown.patients.pump import load_profile
+from stepdown.policies.planner import Planner, PlannerConfig, count_models, gated, plan_offsets
 from stepdown.policies.rules import certain
 from stepdown.problem.clinical import normalized_reward
+from stepdown.problem.scaling import fit_scaler
 from stepdown.signals import HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
-from stepdown.twin.fit import fit_twin
-from tests.twin.toys import SELECT, TRAIN, pocket
+from stepdown.twin.coordinates import fit_coordinates
+from stepdown.twin.fit import fit_twin, make_twin
+from tests.twin.toys import SELECT, STEPS, TRAIN, pocket
 
 LUCK = jnp.asarray(11)
 
@@ -232,7 +235,7 @@ class Far:
 
 
 def test_a_gated_planner_takes_the_best_level_that_is_not_refused_and_else_holds():
-    """p-values by hand, of 99 recorded decisions: P5 and P7 0.06, P4 and P8 0.02, P3 and P9 0.01."""
+    """By hand, of 99 recorded decisions: P5 and P7 have a p-value of 0.06, P4 and P8 of 0.02."""
     scores = jnp.concatenate([jnp.full(1, -2.5), jnp.full(4, -1.5), jnp.full(94, -0.5)])
     zero = jnp.zeros(())
     guardian = Guardian(Far(), zero, zero, zero, scores)
@@ -265,6 +268,14 @@ def test_it_plans_in_a_fitted_twin_as_a_policy():
     apart = np.argmax(found, axis=1) + 2 - np.asarray(TRAIN.state)[:16, -1, LEVEL]
     assert np.abs(apart).max() <= 2
     assert planner.values(TRAIN.state[0], jnp.asarray([[5, 5]])).shape == (2, 1)
+
+
+def test_a_twin_whose_members_cannot_be_asked_one_by_one_is_one_model():
+    scaler = fit_scaler(TRAIN)
+    scale = fit_coordinates(TRAIN, scaler.present, load_profile("cp"))
+    for name, models in (("best", 1), ("ridge", 2)):
+        twin = make_twin(scaler, scale, STEPS, pocket(name), key=jr.key(0))
+        assert count_models(twin) == models
 
 
 def test_odd_settings_are_refused_in_words():
