@@ -10,7 +10,8 @@ planner, with and without the guardian's gate, decides six hours for them in the
 beside the clinicians of that place. What the guardian refuses there, with a p-value of at most 5 %,
 is told of the levels that the clinicians set and of those that the planner would set, at the starts
 and for changes of level alone. A line of JSON for each cohort; a second call goes on where the
-first ended. Needs JAX, Equinox, Optax and NumPy alone.
+first ended. `python -m benchmarks.documents.results` writes the tables. Needs JAX, Equinox, Optax
+and NumPy alone.
 """
 
 import argparse
@@ -24,8 +25,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from benchmarks.cohorts import FRESH, Line, add_lines
+from benchmarks.cohorts import FRESH, Line, add_lines, read_lines
+from benchmarks.studies.independent import SAME as SAME_LINE
 from benchmarks.studies.independent import Models, cohorts_of, tell
+from benchmarks.tables import DOCS, make_table, student
+from stepdown.evaluation.compare import holm, over_cohorts
 from stepdown.evaluation.judging import (
     draw_judged_starts,
     judge_in_patients,
@@ -40,8 +44,7 @@ from stepdown.policies.planner import Planner, gated
 from stepdown.policies.rules import RULES
 from stepdown.signals import DBP, LEVEL, MAP, PULSATILITY, SBP
 
-DESIGN = Path(__file__).with_name("transfer.json")
-SAME_LINE = ("preset", "version", "seed")
+DESIGN, FILE = Path(__file__).with_name("transfer.json"), DOCS / "results/transfer.jsonl"
 Fault = Literal["damped line", "high line"]
 FAULTS: dict[Fault, str] = {
     "damped line": "a damped pressure line: SBP and DBP half as far from MAP, pulsatility halved",
@@ -134,6 +137,53 @@ def told(
         "rows": {name: tell(one, judged["clinicians"]) for name, one in judged.items()},
         "refused": refused,
     }
+
+
+def tables() -> dict[str, str]:
+    """The tables of docs/all-results.md, by their markers."""
+    lines = read_lines(FILE)
+    return {"transfer": _against_clinicians(lines), "refusals": _refusals(lines)}
+
+
+def _against_clinicians(lines: list[Line]) -> str:
+    """Reward and unsafe hours minus those of the clinicians of the place."""
+    places = list(lines[0]["places"])
+    adjusted = holm([over_cohorts(_gains(lines, x, "planner", "reward"))["p"] for x in places])
+    rows = []
+    for place, chance in zip(places, adjusted, strict=True):
+        cells = [place, student(_gains(lines, place, "planner", "reward"))]
+        cells += ["< 0.001" if chance < 0.001 else f"{chance:.3f}"]
+        cells += [student(_gains(lines, place, "planner", "unsafe_hours"), 1)]
+        for name in ("gated", "hold"):
+            cells += [student(_gains(lines, place, name, "reward"))]
+            cells += [student(_gains(lines, place, name, "unsafe_hours"), 1)]
+        rows.append(cells)
+    heads = ["place", "planner, reward", "p, Holm", "planner, unsafe hours"]
+    heads += ["gated, reward", "gated, unsafe hours", "holding, reward", "holding, unsafe hours"]
+    return make_table(heads, rows)
+
+
+def _gains(lines: list[Line], place: str, name: str, metric: str) -> list[float]:
+    """By cohort; unsafe hours in points."""
+    scale = 100 if metric == "unsafe_hours" else 1
+    return [scale * x["places"][place]["rows"][name][metric]["gain"][0] for x in lines]
+
+
+def _refusals(lines: list[Line]) -> str:
+    """What the guardian refuses at the starts, in %; the lowest and highest cohort."""
+    asked = (
+        ("clinicians", "all"),
+        ("planner", "moved"),
+        ("planner", "all"),
+        ("planner", "changes"),
+    )
+    rows = []
+    for place in lines[0]["places"]:
+        told = [[x["places"][place]["refused"][who][what] for x in lines] for who, what in asked]
+        shares = [[100 * x for x in own if x is not None] for own in told]
+        rows.append([place, *(f"{np.mean(x):.0f} ({min(x):.0f} to {max(x):.0f})" for x in shares)])
+    heads = ["place", "of what clinicians set, %", "starts where the planner changes the level, %"]
+    return make_table([*heads, "of what it sets, %", "of its changes, %"], rows)
 
 
 @eqx.filter_jit
