@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
 from stepdown.patients.pump import load_profile
+from stepdown.policies.distilled import decided
 from stepdown.policies.planner import Planner, PlannerConfig, count_models, gated, plan_offsets
 from stepdown.policies.rules import certain
 from stepdown.problem.clinical import normalized_reward
@@ -276,6 +277,16 @@ def test_a_twin_whose_members_cannot_be_asked_one_by_one_is_one_model():
     for name, models in (("best", 1), ("ridge", 2)):
         twin = make_twin(scaler, scale, STEPS, pocket(name), key=jr.key(0))
         assert count_models(twin) == models
+
+
+def test_a_network_is_distilled_from_the_levels_that_the_planner_would_set():
+    """P6 after an hour at P4 with a low pressure, P4 where nothing is to be gained."""
+    planner = Planner(World(jnp.zeros(1), noise=0.0), LUCK, config=PlannerConfig(hours=2, draws=1))
+    few = jax.tree.map(lambda x: x[:3], TRAIN)
+    states = jnp.stack([patient(50.0, 4), patient(90.0, 4), patient(50.0, 9)])
+    taught = decided(planner, replace(few, state=states))
+    np.testing.assert_array_equal(taught.level, [6, 4, 9])
+    np.testing.assert_array_equal(taught.next_state, few.next_state)
 
 
 def test_odd_settings_are_refused_in_words():
