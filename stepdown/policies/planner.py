@@ -8,11 +8,13 @@ gain is lowered by the spread among them: what the records cannot tell earns not
 earn a margin, and a lower level a charge besides: clinicians step down in patients who recover, for
 reasons that the records hold only in part, so what follows a step down looks better than it is. A
 guardian may charge levels or close them, and so may clinicians: a level that they
-would hardly ever choose is closed. Holding is always open.
+would hardly ever choose is closed. Holding is always open, so a planner whose guardian refuses all
+else holds (`gated`).
 
 Nothing is learned here. A planner is a policy like any other, and it can say why (`weigh`).
 """
 
+import math
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +26,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from stepdown.guardian.threshold import Guardian, PValuePenalty
 from stepdown.handover import Dynamics, Penalty, Policy
 from stepdown.policies.constraint import NEVER, REACH, Constrained, masked
 from stepdown.policies.learning import Info, Shrink, Task, Watch, check_dynamics, check_pair
@@ -33,6 +36,7 @@ from stepdown.signals import HIGHEST, LEVELS, LOWEST
 from stepdown.training import stack
 
 TIE = 1e-4  # reward for each level of a change: equal gains go to the smaller one
+REFUSED = 0.05  # p-value of a decision, up to which `gated` refuses it
 LOOKED_AT = 256  # select hours by which a planner tells what it expects
 
 Hour = Float[Array, "steps columns"]
@@ -81,6 +85,11 @@ class Weighed(eqx.Module):
     penalty: ByLevel  # what the guardian says
     open: Bool[Array, " 8"]
     score: ByLevel  # what the choice is made by
+
+    @property
+    def refused(self) -> Bool[Array, " 8"]:
+        """Levels within reach that a guardian or the clinicians closed."""
+        return jnp.isfinite(self.gain) & ~self.open
 
 
 class Planner(eqx.Module):
@@ -156,6 +165,15 @@ class Planner(eqx.Module):
         if self.clinicians is not None:
             allowed &= jnp.exp(self.clinicians(state)) >= self.config.least
         return penalty, allowed
+
+
+def gated(planner: Planner, guardian: Guardian, rate: float = REFUSED) -> Planner:
+    """The same planner, which holds where the guardian refuses all else.
+
+    A level is refused where at most the share `rate` of recorded decisions is as strange.
+    """
+    config = replace(planner.config, closed_from=-math.log(rate))
+    return replace(planner, penalty=PValuePenalty(guardian), config=config)
 
 
 def plan_offsets(config: PlannerConfig) -> Int[np.ndarray, "plans hours"]:

@@ -110,8 +110,8 @@ class Twin(eqx.Module):
 
     @property
     def members(self) -> int:
-        """How many models of the same records stand side by side in the network."""
-        return getattr(self.network, "members", 1)
+        """How many models of the same records can be asked one by one; most networks are one."""
+        return getattr(self.network, "members", 1) if hasattr(self.network, "member") else 1
 
     def member(self, number: Int[Array, ""]) -> "Twin":
         """The twin by one of them alone."""
