@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from stepdown.evaluation.compare import paired_difference
-from stepdown.handover import Role, Transitions, require_role
+from stepdown.handover import Role, Transitions, advance, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import slope
@@ -52,7 +52,7 @@ class Forecaster(Protocol):
 
     def __call__(
         self,
-        state: Float[Array, "steps columns"],
+        state: Float[Array, "past columns"],
         level: Int[Array, " steps"],
         /,
         *,
@@ -62,7 +62,7 @@ class Forecaster(Protocol):
         ...
 
     def center(
-        self, state: Float[Array, "steps columns"], level: Int[Array, " steps"], /
+        self, state: Float[Array, "past columns"], level: Int[Array, " steps"], /
     ) -> Float[Array, "steps columns"]:
         """The point forecast."""
         ...
@@ -164,7 +164,7 @@ def level_stays(hours: Transitions) -> Bool[np.ndarray, " n"]:
 
 def changed_before(hours: Transitions) -> Bool[np.ndarray, " n"]:
     """Whether the level changed inside the first hour; known where the row before covers it."""
-    state, later = np.asarray(hours.state)[1:], np.asarray(hours.next_state)[:-1]
+    state, later = np.asarray(hours.hour)[1:], np.asarray(hours.next_state)[:-1]
     patient = np.asarray(hours.patient)
     follows = (patient[1:] == patient[:-1]) & ~np.asarray(hours.last)[:-1]
     same = ((state == later) | (np.isnan(state) & np.isnan(later))).all((1, 2))
@@ -436,8 +436,8 @@ def _play_rows(rows, forecaster: Forecaster, key, draws: int):
 
         def hour(now, x):
             each, keys = x  # the levels of the hour's samples
-            now = jax.vmap(lambda s, k: forecaster(s, each, key=k))(now, keys)
-            return now, now[..., :LEVEL]
+            later = jax.vmap(lambda s, k: forecaster(s, each, key=k))(now, keys)
+            return advance(now, later), later[..., :LEVEL]
 
         _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, signals)
         truth = truth[..., :LEVEL]
@@ -499,7 +499,8 @@ def forecast_examples(
     state, level, later = (x[rows] for x in (hours.state, hours.level, hours.next_state))
     # compiled as a whole: operation by operation would take a minute
     center, drawn = _forecast(forecaster, state, hours.levels[rows], jr.split(key, BEHIND))
-    return Examples(*(np.asarray(x) for x in (state, level, later, center, drawn)))
+    hour = hours.hour[rows]
+    return Examples(*(np.asarray(x) for x in (hour, level, later, center, drawn)))
 
 
 @eqx.filter_jit

@@ -27,6 +27,7 @@ from stepdown.handover import (
     Penalty,
     Policy,
     Transitions,
+    hours_read,
     require_role,
     shown,
 )
@@ -372,10 +373,15 @@ def check_pair(hours: Transitions, select: Transitions) -> Scaler:
 def check_dynamics(dynamics: Dynamics, hours: Transitions) -> None:
     """Dynamics that know the signals of these hours and their number of samples."""
     steps = getattr(dynamics, "steps", None)
-    if steps not in (None, hours.state.shape[1]):
+    if steps not in (None, hours.next_state.shape[1]):
         raise ValueError(
             f"expected hours of {steps} samples, which the dynamics use, got "
-            f"{hours.state.shape[1]}. Fit the dynamics on the same records."
+            f"{hours.next_state.shape[1]}. Fit the dynamics on the same records."
+        )
+    if hours_read(dynamics) != hours.history:
+        raise ValueError(
+            f"expected states of {hours_read(dynamics)} h, which the dynamics read, got states of "
+            f"{hours.history} h. Make the hours with a history of {hours_read(dynamics)}."
         )
     scaler = getattr(dynamics, "scaler", None)
     if scaler is None:  # nothing was fitted, so any signals will do

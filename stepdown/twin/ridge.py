@@ -12,6 +12,9 @@ What the level does by itself is not shrunk, because few recorded changes carry 
 rest is shrunk is chosen by the error on patients left out, and the products by that of hours with a
 change: the least that comes near the best error, since what is shrunk here is the answer itself.
 
+With a longer history, the mean of each signal and of the level in every earlier hour join the
+inputs, shrunk like the last hour's samples. The products are those of the last hour alone.
+
 Records are few where levels change, so windows come as often as there are samples (`stride` of the
 table of twins): every change then stands once at the beginning of an hour. Hours through which the
 level was held carry the fit; what hours with a change inside leave over is laid to the levels of
@@ -47,6 +50,7 @@ LEAST_SPREAD = 0.02  # of a signal over an hour
 STILL = 0.05  # levels; one sample of six at another level makes 0.17, rounding next to nothing
 RIDGE_BASE = "last"  # what its output is added to: the last sample (fit.py)
 LEAST = 1e-3  # hours, the ridge of features that are not shrunk
+LONGEST = 12  # hours of history
 NEAR = 5e-3  # of the best error: products are shrunk no more than it takes to come so near
 
 
@@ -59,8 +63,11 @@ class RidgeConfig:
     folds: int = 5  # of patients
     members: int = 8  # the fit itself and refits on patients drawn anew
     errors: int = 4096  # hours of errors that a draw comes from
+    history: int = 1  # hours that it reads
 
     def __post_init__(self):
+        if not 1 <= self.history <= LONGEST:
+            raise ValueError(f"history: expected 1 to {LONGEST} hours, got {self.history}.")
         tried = (*self.ridges, *self.products)
         if self.folds < 2 or not self.ridges or not self.products or min(tried) <= 0:
             raise ValueError(
@@ -88,11 +95,11 @@ class Ridge(eqx.Module):
     def decode(self, latent: Scores, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
         """The center, or a draw around it."""
         center = features(latent, levels) @ self.weights[0]
-        center = (center + (levels - jnp.mean(levels)) @ self.inside).reshape(len(latent), -1)
+        center = (center + (levels - jnp.mean(levels)) @ self.inside).reshape(len(levels), -1)
         if key is None:
             return center
         row = jr.randint(key, (), 0, len(self.errors))
-        usual = usual_error(self.spread, latent)
+        usual = usual_error(self.spread, latent[-len(levels) :])
         return center + usual[None] * self.errors[row]
 
     @property
@@ -112,7 +119,11 @@ class Ridge(eqx.Module):
 
 
 def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
-    """What the center is linear in; the first `FREE` are not shrunk, the last are the products."""
+    """What the center is linear in; the first `FREE` are not shrunk, the last are the products.
+
+    `scores` end with the last hour; hours before it count by their means.
+    """
+    earlier, scores = scores[: -len(levels)], scores[-len(levels) :]
     signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
     change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
@@ -123,9 +134,19 @@ def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
             jnp.stack([(down + up > STILL) * 1.0, change**2, change * level]),
             jax.nn.one_hot(index, len(LEVELS)),
             signals.ravel(),
+            earlier_means(earlier, len(levels)).ravel(),
             signals.mean(0) * change,
         ]
     )
+
+
+def earlier_means(
+    earlier: Float[Array, "past used"], steps: int
+) -> Float[Array, "earlier_hours used"]:
+    """Mean of every signal and of the level in each hour before the last one."""
+    signals = jnp.clip(earlier[:, :-1], -FARTHEST, FARTHEST)
+    clipped = jnp.concatenate([signals, earlier[:, -1:]], axis=1)
+    return clipped.reshape(-1, steps, earlier.shape[1]).mean(1)
 
 
 def usual_error(spread: Float[Array, "2 signals"], scores: Scores) -> Float[Array, " signals"]:
@@ -141,7 +162,7 @@ def restlessness(scores: Scores) -> Float[Array, " signals"]:
 
 def make_ridge(steps: int, signals: int, config: RidgeConfig, *, key: PRNGKeyArray) -> Ridge:
     """A regression that has learned nothing and made no errors yet."""
-    inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps)))
+    inputs = len(features(jnp.zeros((config.history * steps, signals + 1)), jnp.zeros(steps)))
     return Ridge(
         weights=jnp.zeros((config.members, inputs, steps * signals)),
         inside=jnp.zeros((steps, steps * signals)),
@@ -209,7 +230,8 @@ def fit_ridge(
 
 @eqx.filter_jit
 def _describe(scores, levels):
-    return jax.vmap(features)(scores, levels), jax.vmap(restlessness)(scores)
+    last = scores[:, -levels.shape[1] :]
+    return jax.vmap(features)(scores, levels), jax.vmap(restlessness)(last)
 
 
 class Sums(NamedTuple):
