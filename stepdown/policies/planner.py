@@ -259,7 +259,7 @@ def plan(
 
 def make_planner(task: Task, config: PlannerConfig, key: PRNGKeyArray) -> Planner:
     """A planner in the task's dynamics."""
-    check_pair(task.hours, task.select)
+    check_pair(task.hours, task.select, planned=True)
     assert task.dynamics is not None
     check_dynamics(task.dynamics, task.hours)
     return Planner(task.dynamics, jr.randint(key, (), 0, 2**31 - 1), config=config)

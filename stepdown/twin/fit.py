@@ -1,10 +1,11 @@
 """One twin for every network: physical units outside, and one way of fitting them all.
 
-A network reads free coordinates of the last hour, or of the last hours, and gives those of the coming one, which the twin
-turns into signals that obey their identities (coordinates.py). A twin is fitted to train
-patients; the epoch that forecasts select patients best is kept. A level may be one for the coming
-hour, as a decision is, or one for each of its samples, as it was recorded. The level column of a
-forecast is the level of the hour as a whole; signals that the scale does not know are NaN.
+A network reads free coordinates of the last hour, or of the last hours, and gives those of the
+coming one, which the twin turns into signals that obey their identities (coordinates.py). A twin is
+fitted to train patients; the epoch that forecasts select patients best is kept. A level may be one
+for the coming hour, as a decision is, or one for each of its samples, as it was recorded. The level
+column of a forecast is the level of the hour as a whole; signals that the scale does not know are
+NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -230,7 +231,7 @@ def fit_twins(
 ) -> tuple[list[Twin], Info]:
     """Twins side by side, one for each key; each comes out as if it had been fitted alone."""
     scaler = check_hours(train, select)
-    check_history(config, train)
+    check_history(config.history, train)
     steps = train.next_state.shape[-2]
     pairs = jax.vmap(jr.split)(keys)
     coordinates = fit_coordinates(train, scaler.present, load_profile(config.profile))
@@ -323,12 +324,12 @@ def check_hours(train: Transitions, select: Transitions) -> Scaler:
     return scaler
 
 
-def check_history(config: TwinConfig, hours: Transitions) -> None:
-    """Refuse states of more or fewer hours than the twin is to read."""
-    if config.history != hours.history:
+def check_history(history: int, hours: Transitions) -> None:
+    """Refuse states of more or fewer hours than a twin is to read."""
+    if history != hours.history:
         raise ValueError(
-            f"expected states of {config.history} h, which the twin is to read, got states of "
-            f"{hours.history} h. Make the hours with a history of {config.history}."
+            f"expected states of {history} h, which the twin is to read, got states of "
+            f"{hours.history} h. Make the hours with a history of {history}."
         )
 
 
@@ -355,8 +356,8 @@ def check_state(twin: Twin, state: np.ndarray | Array, wanted: tuple[str, ...] =
     shape = (twin.history * twin.steps, len(twin.scaler.columns) + 1)
     if state.shape[-2:] != shape:
         raise ValueError(
-            f"expected a state of {shape[0]} samples and {shape[1]} columns, got "
-            f"{tuple(state.shape)}. Cut the window as for fitting."
+            f"expected a state of {shape[0]} samples ({twin.history} h) and {shape[1]} columns, "
+            f"got {tuple(state.shape)}. Cut the window as for fitting."
         )
     known = twin.scaler.names
     if unknown := [name for name in wanted if name not in known]:

@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.problem.scaling import LEVEL_SD
 from stepdown.signals import LEVELS
-from stepdown.twin.calibrated import FARTHEST
+from stepdown.twin.calibrated import FARTHEST, check_longest, earlier_means
 from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -50,7 +50,6 @@ LEAST_SPREAD = 0.02  # of a signal over an hour
 STILL = 0.05  # levels; one sample of six at another level makes 0.17, rounding next to nothing
 RIDGE_BASE = "last"  # what its output is added to: the last sample (fit.py)
 LEAST = 1e-3  # hours, the ridge of features that are not shrunk
-LONGEST = 12  # hours of history
 NEAR = 5e-3  # of the best error: products are shrunk no more than it takes to come so near
 
 
@@ -66,8 +65,7 @@ class RidgeConfig:
     history: int = 1  # hours that it reads
 
     def __post_init__(self):
-        if not 1 <= self.history <= LONGEST:
-            raise ValueError(f"history: expected 1 to {LONGEST} hours, got {self.history}.")
+        check_longest(self.history)
         tried = (*self.ridges, *self.products)
         if self.folds < 2 or not self.ridges or not self.products or min(tried) <= 0:
             raise ValueError(
@@ -134,19 +132,10 @@ def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
             jnp.stack([(down + up > STILL) * 1.0, change**2, change * level]),
             jax.nn.one_hot(index, len(LEVELS)),
             signals.ravel(),
-            earlier_means(earlier, len(levels)).ravel(),
+            jnp.clip(earlier_means(earlier, len(levels)), -FARTHEST, FARTHEST).ravel(),
             signals.mean(0) * change,
         ]
     )
-
-
-def earlier_means(
-    earlier: Float[Array, "past used"], steps: int
-) -> Float[Array, "earlier_hours used"]:
-    """Mean of every signal and of the level in each hour before the last one."""
-    signals = jnp.clip(earlier[:, :-1], -FARTHEST, FARTHEST)
-    clipped = jnp.concatenate([signals, earlier[:, -1:]], axis=1)
-    return clipped.reshape(-1, steps, earlier.shape[1]).mean(1)
 
 
 def usual_error(spread: Float[Array, "2 signals"], scores: Scores) -> Float[Array, " signals"]:
