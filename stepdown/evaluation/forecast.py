@@ -101,11 +101,30 @@ def score_forecasts(
     """
     require_role(hours, role)
     _require_signals(hours, scaler)
-    count = len(hours.level)
-    rows = (hours.state, hours.levels, hours.next_state, np.arange(count))
+    rows = (hours.state, hours.levels, hours.next_state, np.arange(len(hours.level)))
     rows = jax.tree.map(np.asarray, rows)
-    size = FEW if count <= FEW else MANY
-    found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=size)
+    found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=_group(hours))
+    return _collect(found, hours, scaler)
+
+
+def score_drawn(
+    center: Float[np.ndarray, "n steps columns"],
+    drawn: Float[np.ndarray, "n draws steps columns"],
+    hours: Transitions,
+    scaler: Scaler,
+) -> ForecastScores:
+    """The same scores of forecasts that were made elsewhere, such as by trees (twin/trees.py)."""
+    require_role(hours, "test")
+    _require_signals(hours, scaler)
+    rows = (center, drawn, np.asarray(hours.next_state))
+    return _collect(in_groups(_score_given, (rows,), size=_group(hours)), hours, scaler)
+
+
+def _group(hours: Transitions) -> int:
+    return FEW if len(hours.level) <= FEW else MANY
+
+
+def _collect(found, hours: Transitions, scaler: Scaler) -> ForecastScores:
     known = np.isin(np.arange(len(scaler.columns)), scaler.present)
     _require_forecasts(found["absolute"][:, known], scaler)
     for name in ("absolute", "squared", "crps", "low", "high"):
@@ -126,20 +145,29 @@ def _score_rows(rows, forecaster: Forecaster, key, draws: int):
 
     def one(state, levels, truth, number):
         keys = jr.split(jr.fold_in(key, number), draws)
-        drawn = jax.vmap(lambda k: forecaster(state, levels, key=k))(keys)[..., :LEVEL]
-        center, truth = forecaster.center(state, levels)[:, :LEVEL], truth[:, :LEVEL]
-        low, high = rank_place(drawn, truth)
-        return {
-            "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
-            "squared": jnp.mean((center - truth) ** 2, axis=0),
-            "crps": jnp.mean(crps(drawn, truth), axis=0),
-            "low": low,
-            "high": high,
-            "trend": trend_of(center[:, MAP]),
-            "true_trend": trend_of(truth[:, MAP]),
-        }
+        drawn = jax.vmap(lambda k: forecaster(state, levels, key=k))(keys)
+        return _score(forecaster.center(state, levels), drawn, truth)
 
     return jax.vmap(one)(*rows)
+
+
+def _score_given(rows):
+    return jax.vmap(_score)(*rows)
+
+
+def _score(center, drawn, truth):
+    """One hour's scores."""
+    center, drawn, truth = (x[..., :LEVEL] for x in (center, drawn, truth))
+    low, high = rank_place(drawn, truth)
+    return {
+        "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
+        "squared": jnp.mean((center - truth) ** 2, axis=0),
+        "crps": jnp.mean(crps(drawn, truth), axis=0),
+        "low": low,
+        "high": high,
+        "trend": trend_of(center[:, MAP]),
+        "true_trend": trend_of(truth[:, MAP]),
+    }
 
 
 def trend_of(pressure: Float[Array, " steps"]) -> Int[Array, ""]:
