@@ -16,7 +16,8 @@ the test patients of each cohort, and intervals are over these patients, all tog
 ridge, the planner with its default settings decides for fresh patients in the simulator itself.
 The rule: the ridge reads the shortest history whose mean share of the room lies within 2 points of
 the best one, and whose unsafe hours, mean over the cohorts, lie at most 0.2 points above the
-fewest; if none is both, the one with the highest share. The better twin is fitted in its small size, which two cores manage.
+fewest; if none is both, the one with the highest share. The better twin is fitted in its small
+size, which two cores manage.
 """
 
 import argparse

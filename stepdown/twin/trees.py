@@ -72,23 +72,21 @@ class Trees:
 def fit_trees(train: Transitions, select: Transitions, config: TreesConfig) -> Trees:
     """Grow trees on train patients' hours, and keep their errors on select patients."""
     try:
-        from lightgbm import LGBMRegressor
+        import lightgbm
     except ModuleNotFoundError as error:
         raise ValueError(
             "expected lightgbm, which is not installed. Run pip install 'stepdown[trees]'."
         ) from error
     scaler = check_hours(train, select)
     check_history(config.history, train)
-    inputs = tree_inputs(train)
     far = np.asarray(train.next_state) - carried(train, config.profile)
     settings = {"objective": "l1", "num_leaves": config.leaves, "learning_rate": config.rate}
-    boosters = {}
+    settings |= {"verbosity": -1, "seed": 0, "deterministic": True}
+    table, boosters = lightgbm.Dataset(tree_inputs(train), free_raw_data=False), {}
     for step in range(far.shape[1]):
         for column in scaler.present:
-            grown = LGBMRegressor(
-                n_estimators=config.rounds, verbose=-1, random_state=0, **settings
-            )
-            boosters[step, column] = grown.fit(inputs, far[:, step, column]).booster_
+            table.set_label(far[:, step, column])
+            boosters[step, column] = lightgbm.train(settings, table, config.rounds)
     blind = Trees(boosters, np.zeros((1, *far.shape[1:]), np.float32), config)
     errors = np.asarray(select.next_state) - blind.center(select)
     errors[..., LEVEL] = 0.0  # known, never forecast
