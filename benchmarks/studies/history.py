@@ -114,7 +114,8 @@ def study_cohort(preset: Any, version: Any, seed: int, part: str, tiny: bool) ->
             found["planned"] |= plan(twin, config, seed, sizes)
         found["seconds"][str(history)] = round(time.perf_counter() - begun, 1)
         print(seed, part, history, found["seconds"][str(history)], flush=True)
-    return found | {"about": provenance(config=config, seed=seed)}
+    words = f"python -m benchmarks.studies.history --part {part}"
+    return found | {"about": provenance(config=config, seed=seed, command=words)}
 
 
 def forecast(
