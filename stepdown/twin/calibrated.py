@@ -131,7 +131,7 @@ def features(
     """
     past, scores = scores[: -len(levels)], scores[-len(levels) :]
     earlier = earlier_means(past, len(levels))
-    far = jnp.clip((earlier[:, :-1] - scores[-1:, :-1]) / walk[None], -FARTHEST, FARTHEST)
+    far = jnp.clip(earlier[:, :-1] - scores[-1:, :-1], -FARTHEST, FARTHEST)
     signals, way, before = scores[:, :-1], ways(scores, walk), scores[-1, -1]
     number = len(LEVELS)
     known = [jax.nn.one_hot(_number(x), number) for x in (before, levels[-1])]
@@ -147,7 +147,9 @@ def earlier_means(
     return past.reshape(-1, steps, past.shape[1]).mean(1)
 
 
-def ways(scores: Scores, walk: Float[Array, " signals"]) -> Float[Array, "steps-1 signals"]:
+def ways(
+    scores: Float[Array, "steps used"], walk: Float[Array, " signals"]
+) -> Float[Array, "steps-1 signals"]:
     """From the last sample to those before it, in usual ways."""
     far = (scores[:-1, :-1] - scores[-1:, :-1]) / walk[None]
     return jnp.clip(far, -FARTHEST, FARTHEST)

@@ -155,7 +155,7 @@ class Twin(eqx.Module):
         column = jnp.broadcast_to(hour_level(levels), (self.steps, 1))
         return jnp.concatenate([signals, column], axis=1)
 
-    def read(self, state: Past) -> Float[Array, "past used"]:
+    def read(self, state: Past) -> Float[Array, "read used"]:
         """What a network sees of its hours: free coordinates, and the level of each sample.
 
         Of a longer state it reads the last hours.
