@@ -10,7 +10,7 @@ levels and of the level now chosen, fitted to hours through which the level was 
 answers what one level more, held for six hours, does to MAP. Writes docs/results/history.json;
 `python -m benchmarks.documents.results` makes the tables of it.
 
-The other parts were designed before any result, on four development cohorts that nobody had looked
+The other parts were designed before any result, on two development cohorts that nobody had looked
 at (`COHORTS`; development, because the default could have changed by them). Forecasts are scored on
 the test patients of each cohort, and intervals are over these patients, all together. For the
 ridge, the planner with its default settings decides for fresh patients in the simulator itself.
@@ -64,7 +64,7 @@ HISTORIES = (1, 2, 3, 6)  # hours
 HORIZON = 6
 FILE = DOCS / "results/history.json"
 LINES = DOCS / "results/history_cohorts.jsonl"
-COHORTS = (("guarded", 2, 6001), ("hidden", 2, 6002), ("guarded", 1, 6003), ("hidden", 1, 6004))
+COHORTS = (("guarded", 2, 6001), ("hidden", 2, 6002))
 READ = {"ridge": (1, 3, 6, 12), "trees": (1, 6), "best": (1, 6)}  # hours of history, by part
 SCORED = ("mae", "mae_z", "mae_map", "crps", "crps_z")
 WITHIN, UNSAFE = 2.0, 0.2  # the rule: % of the room, points of unsafe hours
@@ -78,42 +78,44 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--part", choices=tuple(READ))
-    parser.add_argument("--out", type=Path, default=LINES, help="JSON lines, one for each cohort")
-    parser.add_argument("--most", type=int, help="of the cohorts, the first so many")
+    parser.add_argument("--history", type=int, nargs="+", help="of its histories, these alone")
+    parser.add_argument("--seed", type=int, nargs="+", help="of the cohorts, these alone")
+    parser.add_argument("--out", type=Path, default=LINES, help="JSON lines, one for each fit")
     parser.add_argument("--tiny", action="store_true", help="a few patients, to try the program")
     asked = parser.parse_args()
     if asked.part is None:
         study_levels()
         return
     tasks = [
-        {"preset": preset, "version": version, "seed": seed, "part": asked.part, "tiny": asked.tiny}
-        for preset, version, seed in COHORTS[: asked.most]
+        {"preset": preset, "version": version, "seed": seed, "part": asked.part}
+        | {"history": history, "tiny": asked.tiny}
+        for preset, version, seed in COHORTS
+        for history in READ[asked.part]
+        if seed in (asked.seed or [seed]) and history in (asked.history or [history])
     ]
-    add_lines(asked.out, tasks, study_cohort, same=("seed", "part"))
+    add_lines(asked.out, tasks, study_cohort, same=("seed", "part", "history"))
 
 
-# ── forecasts and planning on four cohorts ───────────────────────────────────────────────────────
+# ── forecasts and planning on two cohorts ────────────────────────────────────────────────────────
 
 
-def study_cohort(preset: Any, version: Any, seed: int, part: str, tiny: bool) -> Line:
-    """One part of one cohort: forecasts by patient, and for the ridge what planning gains."""
+def study_cohort(preset: Any, version: Any, seed: int, part: str, history: int, tiny: bool) -> Line:
+    """One fit to one cohort: its forecasts by patient, and for the ridge what planning gains."""
+    begun = time.perf_counter()
     sizes = TINY if tiny else {}
     config = CohortConfig(
         sizes.get("patients", 379), preset=preset, version=version, hours=sizes.get("hours")
     )
     cohort, _ = simulate_cohort(config, key=jr.split(jr.key(seed), 3)[0])
     parts = split_patients(cohort, key=jr.key(SPLIT))
-    found: Line = {"preset": preset, "version": version, "seed": seed, "part": part}
-    found |= {"forecasts": {}, "planned": {}, "seconds": {}}
-    for history in READ[part]:
-        begun = time.perf_counter()
-        scores, twin = forecast(part, parts, history, "small" if part == "best" else "paper")
-        found["forecasts"][str(history)] = by_patient(scores)
-        if part == "ridge":
-            assert twin is not None
-            found["planned"] |= plan(twin, config, seed, sizes)
-        found["seconds"][str(history)] = round(time.perf_counter() - begun, 1)
-        print(seed, part, history, found["seconds"][str(history)], flush=True)
+    found: Line = {"preset": preset, "version": version, "seed": seed}
+    found |= {"part": part, "history": history}
+    scores, twin = forecast(part, parts, history, "small" if part == "best" else "paper")
+    found["forecast"] = by_patient(scores)
+    if part == "ridge":
+        assert twin is not None
+        found["planned"] = plan(twin, config, seed, sizes)
+    found["seconds"] = round(time.perf_counter() - begun, 1)
     words = f"python -m benchmarks.studies.history --part {part}"
     return found | {"about": provenance(config=config, seed=seed, command=words)}
 
@@ -145,7 +147,7 @@ def by_patient(scores: ForecastScores) -> dict[str, list[float]]:
 
 
 def plan(twin: Twin, config: CohortConfig, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
-    """The planner's rows for fresh patients: the same starts for every history."""
+    """What the planner gains in fresh patients, from the same starts for every history."""
     fresh = CohortConfig(
         sizes.get("fresh", FRESHLY),
         preset=config.preset,
@@ -157,10 +159,8 @@ def plan(twin: Twin, config: CohortConfig, seed: int, sizes: dict[str, Any]) -> 
     starts = draw_judged_starts(cohort, latents, episodes, history=twin.history, key=jr.key(1))
     team = judge_team(starts, world)
     planner = Planner(twin, jnp.asarray(0))
-    found = {str(twin.history): tell(judge_in_patients(planner, starts, world), team)}
-    if twin.history == 1:
-        found["look-ahead"] = tell(judge_look_ahead(starts, world), team)
-    return found
+    found = {"planner": tell(judge_in_patients(planner, starts, world), team)}
+    return found | {"look-ahead": tell(judge_look_ahead(starts, world), team)}
 
 
 def forecasts_table(lines: list[Line]) -> str:
@@ -179,14 +179,15 @@ def forecasts_table(lines: list[Line]) -> str:
     return make_table(heads, rows)
 
 
+def lines_of(lines: list[Line], part: str, history: int) -> list[Line]:
+    """A row's lines in the order of the cohorts."""
+    own = [one for one in lines if (one["part"], one["history"]) == (part, history)]
+    return sorted(own, key=lambda line: line["seed"])
+
+
 def pooled(lines: list[Line], part: str, history: int) -> dict[str, np.ndarray] | None:
     """A row's patients of all cohorts; None unless every cohort has it."""
-    found = [
-        one["forecasts"][str(history)]
-        for _, _, seed in COHORTS
-        for one in lines
-        if one["seed"] == seed and one["part"] == part
-    ]
+    found = [one["forecast"] for one in lines_of(lines, part, history)]
     if len(found) < len(COHORTS):
         return None
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
@@ -202,12 +203,9 @@ def _apart(own: dict[str, np.ndarray], base: dict[str, np.ndarray], metric: str)
 def planned_table(lines: list[Line]) -> str:
     """What the planner takes of the room, cohort by cohort, and what the rule says."""
     rows = []
-    for history in READ["ridge"]:
-        cells, (room, unsafe) = [], planned_means(lines, history)
-        for line in lines:
-            if line["part"] == "ridge":
-                share, harm = _planned(line, history)
-                cells.append(f"{share:.0f} ({harm:+.1f})")
+    for history, (room, unsafe) in planned_means(lines).items():
+        each = [_planned(line) for line in lines_of(lines, "ridge", history)]
+        cells = [f"{share:.1f} ({harm:+.1f})" for share, harm in each]
         rows.append([str(history), *cells, f"{room:.1f}", f"{unsafe:+.2f}"])
     names = [f"{preset}, version {version}" for preset, version, _ in COHORTS]
     heads = ["history, h", *names, "mean, %", "unsafe hours, points"]
@@ -215,23 +213,27 @@ def planned_table(lines: list[Line]) -> str:
     return f"{make_table(heads, rows)}\n\n{words}"
 
 
-def _planned(line: Line, history: int) -> tuple[float, float]:
+def _planned(line: Line) -> tuple[float, float]:
     """Share of the room, and unsafe hours minus the clinicians' in points."""
-    own, ceiling = line["planned"][str(history)], line["planned"]["look-ahead"]
+    own, ceiling = line["planned"]["planner"], line["planned"]["look-ahead"]
     share = 100 * own["reward"]["gain"][0] / ceiling["reward"]["gain"][0]
     return share, 100 * own["unsafe_hours"]["gain"][0]
 
 
-def planned_means(lines: list[Line], history: int) -> tuple[float, float]:
-    """Both, mean over the cohorts."""
-    found = [_planned(line, history) for line in lines if line["part"] == "ridge"]
-    room, unsafe = np.mean(found, axis=0)
-    return float(room), float(unsafe)
+def planned_means(lines: list[Line]) -> dict[int, tuple[float, float]]:
+    """Both, mean over the cohorts, of each history that every cohort has."""
+    found = {}
+    for history in READ["ridge"]:
+        own = lines_of(lines, "ridge", history)
+        if len(own) == len(COHORTS):
+            room, unsafe = np.mean([_planned(line) for line in own], axis=0)
+            found[history] = (float(room), float(unsafe))
+    return found
 
 
 def chosen(lines: list[Line]) -> int:
     """The history that the rule takes."""
-    found = {history: planned_means(lines, history) for history in READ["ridge"]}
+    found = planned_means(lines)
     best, fewest = max(x for x, _ in found.values()), min(x for _, x in found.values())
     good = [
         history
