@@ -66,6 +66,7 @@ from stepdown.problem.metrics import score_episodes
 from stepdown.records import charted_tables
 from stepdown.records.charted import ChartedConfig, make_charted
 from stepdown.records.mimic import read_mimic
+from stepdown.records.pieces import unwatched
 from stepdown.records.split import split_patients
 from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 from stepdown.training import FitConfig
@@ -365,7 +366,7 @@ def charted_as(cohort: Cohort, latents: Latents, config: ChartingConfig, seed: i
             path = Path(made) / f"{name}.csv.gz"
             path.parent.mkdir(exist_ok=True)
             charted_tables.to_csv_gz(table)(path)
-        charts = read_mimic(Path(made), ChartedConfig(), lambda share: None)
+        charts = read_mimic(Path(made), ChartedConfig(), unwatched, Path(made) / "work")
         found = make_charted(charts, ChartedConfig(), Path(made)).cohort
     place = np.array([int(name) for name in found.patient]) - 10_000_001
     steps, count = found.level.shape[1], len(cohort.patient)
