@@ -12,7 +12,7 @@ import numpy as np
 
 from stepdown.artifacts import Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
-from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
+from stepdown.experiment.cohort_folder import CARD, FLOW, OVERVIEW, write_simulated
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, Trained, read_judged
 from stepdown.experiment.legs import legs_words, read_legs
@@ -317,7 +317,9 @@ def _patients(rows: Sequence[Row], files: Mapping[str, Content]) -> Section:
     assert isinstance(card, bytes)
     assert isinstance(overview, bytes)
     if not overview:  # imported
-        return patients_section(rows, card.decode())
+        flow = files.get(f"cohort/{FLOW}", b"")
+        assert isinstance(flow, bytes)
+        return patients_section(rows, card.decode(), flow)
     return cohort_section(rows, overview, card.decode())
 
 

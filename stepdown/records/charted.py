@@ -13,12 +13,13 @@ and store times. Here a study is made of them:
 * **Further columns**, on request. A result comes hours after its blood was drawn, so it stands in
   the row of the hour in which it was stored. The last known weight and the age stand in every row.
 * **How support ended** is no column, since no state may know it: it stands in a table of stays.
+  Where the tables know who died, a death on support ends its stay for good (`Cohort.died`).
 
 A value that cannot be believed becomes empty and is counted; nothing is filled in.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -123,6 +124,9 @@ def make_charted(charts: Charts, config: ChartedConfig, path: Path) -> Charted:
     _require_further([stay.hours for stay in taken], config, path)
     drugs = DRUG_COLUMNS if charts.doses is not None else ()
     cohort = _to_cohort(taken, columns_with((*drugs, *config.further)))
+    if any(stay.died is not None for stay in taken):
+        dead = jnp.asarray([stay.ended == "died" for stay in taken])
+        cohort = replace(cohort, died=dead)
     try:
         check_table(cohort_table(cohort), path)
     except ArtifactError as error:  # what would be refused when it is read again
