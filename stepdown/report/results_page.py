@@ -162,7 +162,7 @@ class Results:
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
     searches: Trials = ()  # before the trainings
     sampled: Sequence[Comparison] = ()  # the same rows, judged by drawn levels
-    recorded: Section | None = None  # of patients without a truth: what is missing
+    recorded: Sequence[Section] = ()  # of patients without a truth: protocol, what is missing
 
     def __post_init__(self):
         if not self.comparisons:
@@ -270,7 +270,7 @@ def results_page(results: Results) -> str:
     twins = ["".join(table.html) for table in _models(results)]
     evidence = evidence_section(results.evidence, pictures)
     chapters = [
-        *([results.recorded] if results.recorded else []),
+        *results.recorded,
         Section("Promise and truth", show(pictures, "truth"), "truth"),
         Section("Evidence beyond the twin", evidence, "evidence"),
         Section("The comparison", _comparison(results), "comparison"),
@@ -282,7 +282,7 @@ def results_page(results: Results) -> str:
         Section("The records", show(pictures, "records"), "records"),
         *results.sections,
         Section("More pictures", show(pictures, "more"), "more"),
-        Section("Definitions", _definitions(results.recorded is not None), "definitions"),
+        Section("Definitions", _definitions(bool(results.recorded)), "definitions"),
     ]
     kept = [*(one for one in chapters if one.body.strip()), _origin(results)]
     main = results.main
