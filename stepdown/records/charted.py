@@ -42,7 +42,7 @@ RESULTS = ("lactate", "cvp", "pas", "pad", "pam")  # as they become known
 STALE = 240.0  # min; a result that is stored later than this is not used
 PAPI = ("pas", "pad", "cvp")  # what it is made of: (pas - pad) / cvp
 NOT_READ = -1.0  # a level that is charted and cannot be read
-_LEVEL_TEXT = r"^\s*[Pp]?[\s\-]*([0-9])(?:\.0+)?\s*$"  # P8, P-8, 8, 8.0
+_LEVEL_TEXT = r"^\s*(?:[Pp][\s\-]*)?([0-9])(?:\.0+)?\s*$"  # P8, P-8, 8, 8.0; not -8
 
 # Why a stay is left out; the first that applies counts.
 NO_PUMP, RIGHT, OTHER = "no pump", "a right-sided pump", "other support beside the pump"

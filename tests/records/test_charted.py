@@ -14,7 +14,7 @@ from stepdown.__main__ import main
 from stepdown.patients.charting import ChartedStay, Infusion, Line, chart_cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
 from stepdown.problem.hours import make_transitions
-from stepdown.records.charted import ChartedConfig, make_charted
+from stepdown.records.charted import NOT_READ, ChartedConfig, make_charted, read_levels
 from stepdown.records.charted_tables import (
     clif_2,
     clif_3,
@@ -222,6 +222,12 @@ def test_a_level_is_carried_for_four_hours_and_no_longer(tmp_path):
     seen = np.asarray(made.cohort.seen)[0]
     assert np.flatnonzero(seen).tolist() == [0, 1, 2, 3, 10, 11]
     assert np.asarray(made.cohort.level)[0, seen].tolist() == [7, 7, 7, 7, 4, 4]
+
+
+def test_levels_are_read_from_text_and_a_negative_number_is_none():
+    text = ["P8", "P-8", "p 8", "8", " 8.0 ", "-3", "-3.0", "P-12", "8.5", "Auto", None]
+    found = pl.DataFrame({"x": text}, {"x": pl.String}).select(read_levels(pl.col("x")))["x"]
+    assert found.to_list() == [8.0] * 5 + [NOT_READ] * 6
 
 
 def test_a_pump_at_p0_ends_the_hours(tmp_path):
