@@ -139,7 +139,10 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
             Section("Have we seen this before", to_html(guardian_grid(guardians))),
         ],
         banner=" ".join([RECORDINGS if recorded else BANNER, *[QUICK] * bool(sizes.shrink)]),
-        recorded=[protocol_section(points), _missing(plan, desk, judged, cohort)] * recorded,
+        recorded=[protocol_section(points), _missing(plan, desk, judged, cohort)]
+        if recorded
+        else [],
+        allowed=protocol_sentences(points)[-1] if recorded else "",
         stages=stage_seconds(in_order([*made, *more]), desk),
         took=legs_words(legs) if (legs := read_legs(desk.path)) else "",
         evidence=evidence,

@@ -39,7 +39,7 @@ from stepdown.report.figures import (
     to_png,
     words_of,
 )
-from stepdown.report.grids import minus
+from stepdown.report.grids import minus, number
 from stepdown.report.labels import BOLD, name_of
 from stepdown.signals import FLOW, HIGHEST, HR, LEVELS, LOWEST, MAP, PULSATILITY, REQUIRED
 
@@ -319,7 +319,7 @@ def _score_words(episode: Episodes) -> str:
     one = jax.tree.map(lambda x: float(x[0]), several)
     return minus(
         f"reward {one['reward']:.2f}, ACP {one['acp']:.0f}\n"
-        f"WS {one['ws_gradient']:.2f}, unsafe {100 * one['unsafe_hours']:.0f} %"
+        f"WS {number(one['ws_gradient'])}, unsafe {100 * one['unsafe_hours']:.0f} %"
     )
 
 

@@ -5,6 +5,7 @@ what it cannot know, or was not asked yet, is said so. Six points are gates. One
 stops every statement about benefit; what the cohort and the models are like may be told anyway.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -209,8 +210,9 @@ def _hidden(records: Mapping[str, Mapping[str, Any]], who: str) -> Point:
         return Point("Hidden confounding", asks, "not asked", None, gate=True)
     bounds = [x for x in records[who]["bounds"] if x["gamma"] == GAMMA]
     plain = records["hold"]["estimates"]["wis"]["mean"]
-    if not bounds or plain is None:
-        return Point("Hidden confounding", asks, "not known", None, gate=True)
-    low = bounds[0]["lower"]
+    low = bounds[0]["lower"] if bounds else math.nan
+    if plain is None or not math.isfinite(low):
+        words = "no bound: the records do not follow the policy"
+        return Point("Hidden confounding", asks, words, None, gate=True)
     found = f"bound {low:.2f}, held level {plain:.2f}"
     return Point("Hidden confounding", asks, found, low > plain, gate=True)

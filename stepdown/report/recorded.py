@@ -18,7 +18,8 @@ from stepdown.signals import KNOWN, REQUIRED
 
 BANNER = (
     "Research software on recordings that nobody has checked for this purpose. Not a medical "
-    "device, not for care."
+    "device, not for care. Some figures show hours of single stays: share this page as you may "
+    "share the records."
 )
 NEEDS_TRUTH = ("transfer",)  # evidence that only simulated patients give
 HOURLY = (

@@ -163,6 +163,7 @@ class Results:
     searches: Trials = ()  # before the trainings
     sampled: Sequence[Comparison] = ()  # the same rows, judged by drawn levels
     recorded: Sequence[Section] = ()  # of patients without a truth: protocol, what is missing
+    allowed: str = ""  # what the protocol lets be said about them
 
     def __post_init__(self):
         if not self.comparisons:
@@ -300,7 +301,8 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
     claims = "".join(part for table in _claims(results) for part in table.html)
-    warned = f'<p class="warn">{html.escape(NO_TRUTH)}</p>' if results.recorded else ""
+    words = f"{NO_TRUTH} {results.allowed}".strip()
+    warned = f'<p class="warn">{html.escape(words)}</p>' if results.recorded else ""
     summary = summary_html(results.main, first, [x for x in more if x != NO_TRUTH])
     return f"{warned}{summary}<nav>{links}</nav>\n{claims}{caveat}"
 
