@@ -309,7 +309,10 @@ def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]]) -> bytes:
                 axis.set_visible(False)
             axes[0, 0].set_ylabel("mmHg; beats/min")
             axes[1, 0].set_ylabel("Level", color=LEVEL_COLOR)
-        figure.legend(handles=_vital_handles(), loc="outside lower center", ncols=6, frameon=False)
+        wide = 6 if columns > 3 else 3  # narrow figures would cut the line
+        figure.legend(
+            handles=_vital_handles(), loc="outside lower center", ncols=wide, frameon=False
+        )
 
     return to_png(draw, (1.0 + 2.55 * columns, 0.5 + 4.3 * len(cases)))
 

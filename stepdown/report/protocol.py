@@ -14,7 +14,7 @@ import numpy as np
 
 from stepdown.handover import Cohort, Hours
 from stepdown.report.evidence import GAMMA, Findings, word_of
-from stepdown.report.grids import Cell, Grid, to_html
+from stepdown.report.grids import Cell, Grid, number, signed, to_html
 from stepdown.report.labels import CLINICIANS, DEFAULT, METHODS, OURS, name_of
 from stepdown.report.page import Section
 
@@ -199,7 +199,7 @@ def _second(found: Findings | None, who: str) -> Point:
     if who not in second or ours is None or team is None:
         return Point("Second twin", asks, "not asked", None, gate=True)
     both = (ours - team, second[who])
-    words = f"reward less the clinicians': {both[0]:+.2f} and {both[1]:+.2f}"
+    words = f"reward less the clinicians': {signed(both[0])} and {signed(both[1])}"
     return Point("Second twin", asks, words, min(both) > 0, gate=True)
 
 
@@ -214,5 +214,5 @@ def _hidden(records: Mapping[str, Mapping[str, Any]], who: str) -> Point:
     if plain is None or not math.isfinite(low):
         words = "no bound: the records do not follow the policy"
         return Point("Hidden confounding", asks, words, None, gate=True)
-    found = f"bound {low:.2f}, held level {plain:.2f}"
+    found = f"bound {number(low)}, held level {number(plain)}"
     return Point("Hidden confounding", asks, found, low > plain, gate=True)
