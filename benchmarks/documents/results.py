@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.cohorts import read_lines
 from benchmarks.studies import (
+    charted,
     choosing,
     history,
     independent_page,
@@ -31,7 +32,7 @@ from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import name_of
 from stepdown.twin.twins import TWINS
 
-STUDIES = (twin, history, missing_signals, searched, search_luck, off_policy, choosing)
+STUDIES = (twin, history, charted, missing_signals, searched, search_luck, off_policy, choosing)
 KEPT = DOCS / "results/kept.json"
 REFERENCES = ("clinicians", "hold", "taper", "protocol", "look-ahead")
 POINTS = {"reward": (1, 2), "unsafe_hours": (100, 1)}  # factor and digits

@@ -336,7 +336,12 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
 
 
 def _flat_stretches(values: np.ndarray, minutes: float, gates: GateConfig) -> int:
-    """Stretches with one value that are too long (R03); whole numbers are not counted."""
+    """Stretches with one value that are too long (R03); whole numbers are not counted.
+
+    Charted rows, farther apart than such a stretch is long, say nothing about what was between.
+    """
+    if minutes >= gates.flat:
+        return 0
     span = math.ceil(gates.flat / minutes)
     known = values[np.isfinite(values)]
     if len(values) <= span or (known == np.round(known)).all():
@@ -353,6 +358,7 @@ def _chip(channels: dict[str, Any], gates: GateConfig) -> str:
     odd = any(
         one["outside_hard"] or one["flat_stretches"] or one["missing_last_hour"]
         for one in channels.values()
+        if one["missing_share"] != 1.0  # never recorded is absent, not lost
     )
     return "check" if odd else "good"
 

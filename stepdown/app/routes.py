@@ -470,7 +470,7 @@ def model(desk: Here) -> JSONResponse:
     loaded = desk.service.loaded
     if loaded is None:
         raise HTTPException(503, _state(desk.service))
-    return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine)})
+    return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine.names)})
 
 
 @kept.get("/model/calibration", tags=["model"])

@@ -7,7 +7,7 @@ courses over six hours, whatever horizon is drawn.
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -53,6 +53,11 @@ UNKNOWNS = (
     "anticoagulation and purge",
     "suction and pump position, unless they are reported",
 )
+_TOLD_BY = {  # columns that hold what would be unknown without them
+    "vasopressors": ("nee", "vis", "norepinephrine"),
+    "inotropes": ("vis",),
+    "RV function (CVP, PAPi)": ("cvp", "papi"),
+}
 _RISKS = {MAP: "map_low", HR: "hr_out", PULSATILITY: "puls_low"}  # names in an answer
 
 
@@ -100,7 +105,7 @@ def what_if(
             "quality": quality_notes(read, filled, absent, engine.used),
         }
         | body
-        | {"skill": skill, "unknowns": unknowns(engine), "model": engine.model}
+        | {"skill": skill, "unknowns": unknowns(engine.names), "model": engine.model}
     )
 
 
@@ -123,9 +128,10 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
     )
 
 
-def unknowns(engine: Engine) -> list[str]:
-    """What the models do not know about a patient."""
-    return [name for name in UNKNOWNS if name not in engine.names]
+def unknowns(names: Collection[str]) -> list[str]:
+    """What models that read these columns do not know about a patient."""
+    seen = set(names)
+    return [x for x in UNKNOWNS if x not in seen and not seen & set(_TOLD_BY.get(x, ()))]
 
 
 def to_bytes(answer: dict[str, Any]) -> bytes:

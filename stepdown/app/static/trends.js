@@ -30,12 +30,13 @@ export async function showTrends(context) {
   const bar = patientBar(context, row, quality.chip, [scaleLinks(context, hours)]);
   const past = pastOf(trend);
   learnSignals(quality.channels);
-  const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name]).map((name) => ({ name, ...figure(name, past, trend, hours) }));
+  const absent = Object.keys(SIGNALS).filter((name) => quality.channels[name]?.missing_share === 1);
+  const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name] && !absent.includes(name)).map((name) => ({ name, ...figure(name, past, trend, hours) }));
   main.replaceChildren(bar.node, h("section", { class: "page" },
     h("div", { class: "trend-grid" }, figures.map((one) => one.node)),
     h("details", { class: "panel" }, h("summary", {}, "Waveform strip"),
       h("p", {}, trend.waveform ? "A waveform was recorded." : "No waveform was recorded.")),
-    h("p", { class: "note" }, `Samples every ${trend.grid_min} min, neither smoothed nor joined over gaps. Not recorded: ${trend.not_recorded.join(", ")}.`)));
+    h("p", { class: "note" }, `Samples every ${trend.grid_min} min, neither smoothed nor joined over gaps. Not recorded: ${[...absent.map((name) => trend.channels[name]?.label ?? name), ...trend.not_recorded].join(", ")}.`)));
   figures.forEach((one) => one.mount());
   watchAge({ age: row.age_min, oldest: Infinity, signal, tick: bar.setAge, expire: () => {} });
 }
