@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stepdown import __version__
-from stepdown.app.engine import DRAWS, Engine, make_support
+from stepdown.app.engine import DRAWS, MOST, Engine, make_support
 from stepdown.app.gates import HELD, UNKNOWN, odd_values
 from stepdown.app.limits import GateConfig, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
@@ -99,6 +99,7 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
+        most=MOST * draws // DRAWS,
         policy=policy,
         method=known.method if known else None,
         read_by_policy=known.present if known else (),
