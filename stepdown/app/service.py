@@ -105,6 +105,7 @@ class Service:
         self._said: dict[str, dict[float, tuple[Limits, dict[str, str]]]] = {}  # by minute
         self._writing, self._calibrating = threading.Lock(), threading.Lock()
         self._stopped = threading.Event()
+        self._following: threading.Thread | None = None
         if entry := self.audit.last("limits"):  # outlives a restart
             self._take_limits(entry)
 
@@ -133,7 +134,8 @@ class Service:
         self.background.submit(self.calibration)
         if self.config.patients is not None:
             told = (self.config.patients, self.read_again, self._stopped)
-            threading.Thread(target=follow, args=told, daemon=True).start()
+            self._following = threading.Thread(target=follow, args=told, daemon=True)
+            self._following.start()
 
     def _read_own(self) -> dict[str, Stay]:
         own, engine = self.config.patients, self.engine
@@ -158,6 +160,8 @@ class Service:
     def stop(self) -> None:
         """Finish what is being computed and close the audit."""
         self._stopped.set()
+        if self._following is not None:
+            self._following.join()  # it may be reading just now
         for one in (self.worker, self.background):
             one.shutdown(wait=True, cancel_futures=True)
         self.audit.close()

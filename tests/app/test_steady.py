@@ -1,4 +1,4 @@
-"""A word is said only where the courses are clear of the line, and hardly another state keeps it."""
+"""A word is said only where the courses are clear of the line; hardly another state keeps it."""
 
 import dataclasses
 
