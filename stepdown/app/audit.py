@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 AUDIT, ANCHOR, KEY = "audit.sqlite", "audit.anchor", "audit.key"
 OWNER = 0o600  # of every file
-Kind = Literal["start", "whatif", "response", "limits", "choice"]
+Kind = Literal["start", "whatif", "response", "limits", "choice", "plan"]
 
 _FIRST = "0" * 64  # what the first entry follows
 _TABLE = """CREATE TABLE IF NOT EXISTS entries (

@@ -289,6 +289,7 @@ def patient_row(stay: Stay, minute: float) -> dict[str, Any]:
         "patient": stay.patient,
         "pump_profile": stay.pump,
         "pump_label": PUMPS[stay.pump].label,
+        "pump_highest": PUMPS[stay.pump].highest,
         "p_now": int(known[-1]) if len(known) else None,
         "hours_on_support": round(minute / 60, 1),
         "recorded_hours": round(stay.last / 60, 1),

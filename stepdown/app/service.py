@@ -37,6 +37,7 @@ from stepdown.app.own_patients import (
     read_own,
     serving,
 )
+from stepdown.app.plans import compare_plans, refuse_plans
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -205,22 +206,27 @@ class Service:
     # ── answers ──────────────────────────────────────────────────────────────────────────────────
 
     def compute(
-        self, request: Request, source: dict[str, Any] | None, code: str | None = None
+        self,
+        request: Request,
+        source: dict[str, Any] | None,
+        code: str | None = None,
+        plans: list[list[int]] | None = None,
     ) -> Computed:
         """An answer without its number in the audit; `source` is a moment of a recording.
 
-        `code` says why nothing is forecast (R14 took too long). With the settings of this moment,
-        which go into the audit, the same answer can be computed again.
+        With `plans` it compares these (plans.py). `code` says why nothing is forecast (R14 took too
+        long). With the settings of this moment, which go into the audit, the same answer can be
+        computed again.
         """
         context = {
             "preset": self.preset,
             "site": asdict(self.site),
             "gates": asdict(self.gates),
             "service": code or ("R13" if self.loaded is None else None),
-            "before": self._words_before(source),
-        }
+            "before": None if plans else self._words_before(source),
+        } | ({"plans": plans} if plans else {})
         answer = self._answer(request, source, context)
-        if source and answer["status"] == "ok" and not request.limits:
+        if source and answer["status"] == "ok" and not request.limits and not plans:
             said = self._said.setdefault(source["patient"], {})
             said[source["minute"]] = self.limits, words_kept(answer)
             for old in sorted(said)[:-SAID]:
@@ -241,6 +247,9 @@ class Service:
     ) -> dict[str, Any]:
         moment = source and {name: source[name] for name in ("patient", "minute")}  # one order
         about = {"source": moment, "at": request.now or request.t_end, "t_end": request.t_end}
+        plans = context.get("plans")
+        if context["service"] is not None and plans:
+            return about | refuse_plans(request, context["service"])
         if context["service"] is not None:
             return about | refuse_service(request, context["service"])
         engine = self._engine_for(request, source, context)
@@ -249,6 +258,8 @@ class Service:
             site=limits_from_dict(context["site"]),
             gates=GateConfig(**context["gates"]),
         )
+        if plans:
+            return about | compare_plans(engine, request, plans, context["preset"])
         skill = source and skill_so_far(self._book(source["patient"]), source["minute"])
         before = None if request.limits else context.get("before")
         return about | what_if(engine, request, context["preset"], skill, before)
@@ -279,11 +290,12 @@ class Service:
             "answer_sha256": hashlib.sha256(to_bytes(answer)).hexdigest(),
             "status": answer["status"],
             "codes": [one["code"] for one in answer["refusals"]],
-            "acceptable": answer["acceptable"],
-            "suggested": answer["suggested"],
+            "acceptable": answer.get("acceptable"),
+            "suggested": answer.get("suggested"),
             "model": (answer["model"] or {}).get("sha256"),
         }
-        entry = self.audit.append("whatif", body, now_text())
+        kind = "plan" if "plans" in computed.context else "whatif"
+        entry = self.audit.append(kind, body, now_text())
         return to_bytes(answer | {"audit_id": entry.id})
 
     def replay(self, entry: Entry) -> tuple[bytes, bool]:

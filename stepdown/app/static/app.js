@@ -6,13 +6,14 @@ import { showLimits } from "./limits.js";
 import { showLogin } from "./login.js";
 import { showModel } from "./model.js";
 import { showPatients } from "./patients.js";
+import { showPlan } from "./plan.js";
 import { showQuality } from "./quality.js";
 import { showReview } from "./review.js";
 import { showTrends } from "./trends.js";
 import { showWhatIf } from "./whatif.js";
 
 const LINKS = [["/", "Patients"], ["/review", "Review"], ["/model", "Model"], ["/limits", "Limits"], ["/audit", "Audit"], ["/docs", "API"]];
-const PATIENT = { "": showTrends, trends: showTrends, whatif: showWhatIf, quality: showQuality };
+const PATIENT = { "": showTrends, trends: showTrends, whatif: showWhatIf, plan: showPlan, quality: showQuality };
 const PLAIN = { "/": showPatients, "/model": showModel, "/limits": showLimits, "/audit": showAudit, "/review": showReview };
 const HEARTBEAT = 3000; // ms
 const PATIENCE = 4000; // ms

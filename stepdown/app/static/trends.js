@@ -3,6 +3,7 @@
 import { get, patientPath } from "./api.js";
 import { dataTable, mountChart } from "./chart.js";
 import { SIGNALS, clip, h, learnSignals } from "./dom.js";
+import { linkedCharts } from "./linked.js";
 import { watchAge } from "./live.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastOf } from "./whatif.js";
@@ -31,12 +32,13 @@ export async function showTrends(context) {
   const past = pastOf(trend);
   learnSignals(quality.channels);
   const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name]).map((name) => ({ name, ...figure(name, past, trend, hours) }));
-  main.replaceChildren(bar.node, h("section", { class: "page" },
-    h("div", { class: "trend-grid" }, figures.map((one) => one.node)),
+  const grid = h("div", { class: "trend-grid" }, figures.map((one) => one.node)), tools = h("div", { class: "row" });
+  main.replaceChildren(bar.node, h("section", { class: "page" }, tools, grid,
     h("details", { class: "panel" }, h("summary", {}, "Waveform strip"),
       h("p", {}, trend.waveform ? "A waveform was recorded." : "No waveform was recorded.")),
     h("p", { class: "note" }, `Samples every ${trend.grid_min} min, neither smoothed nor joined over gaps. Not recorded: ${trend.not_recorded.join(", ")}.`)));
-  figures.forEach((one) => one.mount());
+  const looks = figures.map((one) => ({ name: one.name, look: one.mount().look }));
+  tools.append(linkedCharts(grid, looks, [-60 * hours, 0], trend.grid_min).node);
   watchAge({ age: row.age_min, oldest: Infinity, signal, tick: bar.setAge, expire: () => {} });
 }
 

@@ -71,8 +71,8 @@ function draw(context, found) {
   main.replaceChildren(bar.node, host);
   const show = (answer) => renderAnswer(host, {
     answer: Object.keys(answer.now ?? {}).length ? answer : { ...answer, now: nowFromTrend(trend) },
-    past: pastOf(trend), selected: selectedFor(patient, answer),
-    onSelect: (p) => { kept = { patient, p }; },
+    past: pastOf(trend), selected: selectedFor(context, answer),
+    onSelect: (p) => keep(context, p),
   });
   show(found.answer);
   watchAge({
@@ -84,7 +84,17 @@ function draw(context, found) {
   });
 }
 
-function selectedFor(patient, answer) {
+/** The level that is looked at is part of the address, so that a link shows the same. */
+function keep({ patient, query, signal }, p) {
+  if (signal.aborted || p === null) return;
+  kept = { patient, p };
+  query.set("p", p);
+  history.replaceState(null, "", addressOf(patient, "whatif", Object.fromEntries(query)));
+}
+
+function selectedFor({ patient, query }, answer) {
+  const asked = Number(query.get("p"));
+  if (answer.candidates.some((one) => one.p === asked)) return asked;
   const known = answer.candidates.some((one) => one.p === kept.p);
   return kept.patient === patient && known ? kept.p : null;
 }
