@@ -115,6 +115,18 @@ class Audit:
         chosen = f"WHERE kind = ? AND ({told}) ORDER BY id DESC LIMIT 1"
         return next(iter(self._select(chosen, kind, about, about)), None)
 
+    def every(self, kind: Kind) -> list[Entry]:
+        """All entries of a kind, oldest first."""
+        return self._select("WHERE kind = ? ORDER BY id", kind)
+
+    def shown(self, patient: str, minute: float, by: str) -> bool:
+        """Whether an answer about a moment was on a screen, but for another reviewer's own."""
+        told = "json_extract(body, '$.{}') = ?"
+        source = f"{told.format('source.patient')} AND {told.format('source.minute')}"
+        others = "coalesce(json_extract(body, '$.for'), ?) = ?"
+        chosen = f"WHERE kind IN ('whatif', 'plan') AND {source} AND {others} LIMIT 1"
+        return bool(self._select(chosen, patient, minute, by, by))
+
     def close(self) -> None:
         """Close both files."""
         with self._lock:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from stepdown.app import gates, sentences, steady
 from stepdown.app.engine import QUANTILES, Engine, keys_of, shown_columns
-from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, effective_limits
+from stepdown.app.limits import DEFAULT_GATES, JUDGED, LV_FROM, Limits, effective_limits
 from stepdown.app.request import Request, rounded
 from stepdown.app.whatif import Judge, now_table, pump_of, quality_notes, see, shares, unknowns
 from stepdown.guardian.threshold import Guardian
@@ -80,6 +80,16 @@ def compare_plans(
         _told(seen.judge, codes, played, i, whole[i][:hours], known) for i in range(len(plans) + 1)
     ]
     return head | {"plans": told}
+
+
+def warm_up(engine: Engine) -> None:
+    """Compile what comparing plans needs."""
+    row = np.append(np.asarray(engine.twin.scaler.mean), LOWEST).astype(np.float32)
+    state = jnp.asarray(np.tile(row, (engine.twin.steps, 1)))
+    bounds = jnp.asarray([Limits().bounds()[column] for column in JUDGED], jnp.float32)
+    plans = jnp.full((MOST_PLANS + 1, HOURS), LOWEST)
+    keys = keys_of(engine.luck, engine.draws)
+    jax.block_until_ready(_play(engine.twin, engine.guardian, state, plans, bounds, keys))
 
 
 def refuse_plans(request: Request, code: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ what was sent.
 """
 
 import asyncio
+import hashlib
 import hmac
 import json
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from stepdown.app.limits import LABELS, PRESETS, PresetName
 from stepdown.app.plans import HOURS, MOST_PLANS
 from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
 from stepdown.app.request import LONGEST, Request, request_from_dict
+from stepdown.app.reviews import counted, summarize
 from stepdown.app.security import COOKIE, hash_token
 from stepdown.app.service import BANNER, Line, Service, now_text
 from stepdown.app.whatif import unknowns
@@ -295,6 +297,8 @@ class Desk:
         service = self.service
         if service.phase == "warming":
             raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+        if plans and service.loaded is not None and not service.planning.is_set():
+            raise HTTPException(503, "Plans are being made ready.", {"Retry-After": "2"})
         try:
             computed = await self.line.run(service.compute, request, source, None, plans)
         except TimeoutError:
@@ -454,12 +458,39 @@ def respond(desk: Here, body: ResponseBody, x_csrf_token: Csrf = "") -> JSONResp
 
 
 @kept.post("/choices", tags=["responses"])
-def choose(desk: Here, body: ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
-    """Study mode: keep what a clinician would do before the model is shown."""
+async def choose(desk: Here, body: ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
+    """Study mode: keep what a clinician would do, and the answer that is shown after."""
     desk.require_csrf(x_csrf_token)
-    _, minute = desk.find_moment(body.patient, body.at)
+    stay, minute = desk.find_moment(body.patient, body.at)
     told = body.model_dump() | {"reason": clip(body.reason), "minute": minute}
-    return JSONResponse({"audit_id": desk.service.audit.append("choice", told, now_text()).id})
+    request, service = request_at(stay, minute), desk.service
+    if service.phase == "warming":
+        raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+    source: dict[str, Any] = {"patient": body.patient, "minute": minute}
+    try:
+        computed = await desk.line.run(service.compute, request, source)
+    except TimeoutError:
+        computed = service.compute(request, source, "R14")
+    number, answer = await asyncio.to_thread(service.keep_choice, told, request, computed)
+    return JSONResponse({"audit_id": number, "answer_id": answer})
+
+
+@kept.get("/reviews", tags=["responses"])
+def reviews(desk: Here) -> JSONResponse:
+    """Choices of named reviewers: agreement with the model, over time, and between them."""
+    return JSONResponse(summarize(counted(desk.service.audit.every("choice"))))
+
+
+@kept.get("/reviews/export", tags=["responses"])
+def export_reviews(desk: Here) -> Response:
+    """Every choice on a line, with the digest of its entry; the last line has one of all lines."""
+    choices = counted(desk.service.audit.every("choice"))
+    lines = "".join(json.dumps(one) + "\n" for one in choices)
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    return Response(
+        lines + json.dumps({"choices": len(choices), "sha256": digest}) + "\n",
+        media_type="application/x-ndjson",
+    )
 
 
 @kept.get("/limits", tags=["limits"])

@@ -7,6 +7,7 @@ before anybody sees it, and the entry holds all that is needed to compute it aga
 import asyncio
 import datetime
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ from stepdown.app.own_patients import (
     serving,
 )
 from stepdown.app.plans import compare_plans, refuse_plans
+from stepdown.app.plans import warm_up as warm_up_plans
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -48,6 +50,7 @@ from stepdown.app.recordings import (
     request_at,
 )
 from stepdown.app.request import Request, request_from_dict
+from stepdown.app.reviews import verdict
 from stepdown.app.steady import words_kept
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
@@ -105,6 +108,7 @@ class Service:
         self._calibration: dict[str, Any] = {}
         self._said: dict[str, dict[float, tuple[Limits, dict[str, str]]]] = {}  # by minute
         self._writing, self._calibrating = threading.Lock(), threading.Lock()
+        self.planning = threading.Event()  # plans can be compared: compiled in the background
         self._stopped = threading.Event()
         self._following: threading.Thread | None = None
         if entry := self.audit.last("limits"):  # outlives a restart
@@ -132,11 +136,17 @@ class Service:
         self.audit.append("start", about, now_text())
         self.phase = "ready"
         self.worker.submit(self.review_all)
+        self.background.submit(self._warm_plans)
         self.background.submit(self.calibration)
         if self.config.patients is not None:
             told = (self.config.patients, self.read_again, self._stopped)
             self._following = threading.Thread(target=follow, args=told, daemon=True)
             self._following.start()
+
+    def _warm_plans(self) -> None:
+        for one in self.runs:
+            warm_up_plans(one.engine)
+        self.planning.set()
 
     def _read_own(self) -> dict[str, Stay]:
         own, engine = self.config.patients, self.engine
@@ -297,6 +307,19 @@ class Service:
         kind = "plan" if "plans" in computed.context else "whatif"
         entry = self.audit.append(kind, body, now_text())
         return to_bytes(answer | {"audit_id": entry.id})
+
+    def keep_choice(
+        self, told: dict[str, Any], request: Request, computed: Computed
+    ) -> tuple[int, int]:
+        """Keep a reviewer's choice beside the answer that was hidden from them: both numbers."""
+        source = {"patient": told["patient"], "minute": told["minute"]}
+        with self._writing:
+            blind = not self.audit.shown(told["patient"], told["minute"], told["by"])
+            own = replace(computed, context=computed.context | {"for": told["by"]})
+            answer = json.loads(self.remember(request, source, own))
+            agrees = verdict(answer, told["p"])
+            body = told | {"answer_id": answer["audit_id"], "blind": blind, "agrees": agrees}
+            return self.audit.append("choice", body, now_text()).id, answer["audit_id"]
 
     def replay(self, entry: Entry) -> tuple[bytes, bool]:
         """Compute an entry again; the bytes, and whether they are those of back then."""

@@ -280,6 +280,7 @@ def _forecast(judge: Judge, request: Request, outlook: Outlook) -> dict[str, Any
 
 
 def pump_of(request: Request) -> dict[str, Any]:
+    """The pump type that was named, as the screen shows it."""
     pump = PUMPS.get(request.pump_profile or "")
     return {
         "profile": request.pump_profile if pump else None,
@@ -450,6 +451,7 @@ def _risk(moment: Moment, i: int) -> dict[str, Any]:
 
 
 def shares(*ends: float | np.ndarray) -> list[float]:
+    """Shares as they are sent."""
     return [round(float(x), 4) for x in ends]
 
 

@@ -114,6 +114,7 @@ def test_a_refused_state_compares_nothing(engine, moment):
 
 
 def test_plans_are_kept_and_replayed_and_odd_ones_refused(service, moment):
+    assert service.planning.wait(300)
     client = Client(service)
     patient = next(iter(service.stays))
     sent = {"plans": [[6, 5, 4], [5] * 24]}

@@ -3,6 +3,7 @@
 import { clip, h } from "./dom.js";
 import { showAudit } from "./audit.js";
 import { showLimits } from "./limits.js";
+import { busyWriting } from "./live.js";
 import { showLogin } from "./login.js";
 import { showModel } from "./model.js";
 import { showPatients } from "./patients.js";
@@ -18,7 +19,7 @@ const PLAIN = { "/": showPatients, "/model": showModel, "/limits": showLimits, "
 const HEARTBEAT = 3000; // ms
 const PATIENCE = 4000; // ms
 
-let leaving = new AbortController();
+let leaving = new AbortController(), away = false;
 
 function part(text) {
   try {
@@ -45,11 +46,12 @@ function go() {
   drawNav();
   document.getElementById("live").textContent = "";
   document.title = patient ? `${clip(patient)} · ${name} · stepdown` : "stepdown: what would happen";
-  const context = { main, patient, name, query: new URLSearchParams(location.search), signal: leaving.signal, navigate };
+  const context = { main, patient, name, query: new URLSearchParams(location.search), signal: leaving.signal, navigate, again: go };
   const shown = show ? show(context) : Promise.reject(new Error("There is no such screen."));
   Promise.resolve(shown).catch((error) => {
     if (error.name === "AbortError" || context.signal.aborted) return undefined;
     if (error.status === 401) return showLogin(main, go);
+    if (!(error.status < 500)) setTimeout(() => { if (!context.signal.aborted) go(); }, HEARTBEAT); // it may pass
     return main.replaceChildren(h("section", { class: "panel hatched", "data-testid": "problem" },
       h("h1", { class: "plate" }, "Nothing can be shown"), h("p", { class: "plate", role: "status" }, clip(error.message, 300)),
       h("p", { class: "plate" }, h("a", { href: "/", class: "button" }, "Back to the patients"))));
@@ -91,6 +93,8 @@ async function beat() {
   } catch {
     alive = false;
   }
+  if (alive && away && !busyWriting()) go(); // a server that came back may know other things
+  away = !alive;
   document.body.classList.toggle("not-updating", !alive);
   const words = alive ? "" : "Not updating: the server does not answer. Numbers are struck through.";
   const told = document.getElementById("stopped");

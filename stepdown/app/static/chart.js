@@ -51,7 +51,7 @@ function crosshair(spec, at, minute) {
   const x = at.px(minute);
   if (x < at.x[0] - 1 || x > at.x[1] + 1) return s("g", {});
   return s("g", { class: "cross" }, s("line", { x1: x, x2: x, y1: at.y[1], y2: at.y[0] }),
-    s("text", { x: at.x[1], y: 16, "text-anchor": "end", "data-testid": `read-${spec.name}` }, readAt(spec, minute)));
+    s("text", { x: at.x[1], y: at.width < 420 ? 34 : 16, "text-anchor": "end", "data-testid": `read-${spec.name}` }, readAt(spec, minute)));
 }
 
 /** The axis of a chart: that of its signal, fixed, unless it shows differences. */
@@ -86,7 +86,7 @@ function drawChart(spec, width, height) {
       s("rect", { x: at.x[0], y: at.y[1], width: at.x[1] - at.x[0], height: at.y[0] - at.y[1] }))),
     grid(spec, at),
     s("g", { "clip-path": `url(#${clipId})` }, limits(spec, at), forecast(spec, at), overlays(spec, at), measured(spec, at)),
-    limitLabels(spec, at), nowLine(spec, at), title(spec, at),
+    limitLabels(spec, at), marks(spec, at), nowLine(spec, at), title(spec, at),
     spec.steps ? steps(spec, at, height) : null);
 }
 
@@ -176,6 +176,12 @@ function limits(spec, at) {
 function limitLabels(spec, at) {
   return bounds(spec).map((value) =>
     s("text", { class: "limit-label", x: at.x[1] + 3, y: Math.min(at.py(value) + 5, at.y[0]) }, `limit ${exact(value)}`));
+}
+
+/** Messages of the console, at the foot of the chart: a sign for each sample, in words for the eye and the reader. */
+function marks(spec, at) {
+  return (spec.marks ?? []).map((one) => s("text", { class: "mark", x: at.px(one.minute), y: at.y[0] - 2, "text-anchor": "middle" },
+    one.kind === "suction" ? "S" : "W", s("title", {}, `${one.words}`)));
 }
 
 function nowLine(spec, at) {

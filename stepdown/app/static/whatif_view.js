@@ -128,7 +128,7 @@ export function renderAnswer(host, view) {
     h("div", { class: "charts-head" }, h("h2", { id: "charts-title" }, "Candidate P-level"), legend()),
     levels.group, h("div", { class: "notes" }, note, refusedNote(answer), absentLevels(answer)), h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
   const last = answer.status === "refused" ? refusalPanel(answer) : suggestionPanel(answer, view.replay);
-  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer), middle, right, last));
+  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer, view.further), middle, right, last));
   choose(selected);
   linked = linkedCharts(middle.querySelector(".chart-grid"), charts, [-60 * pastHours(answer.horizon_h), 60 * answer.horizon_h], answer.grid_min);
   middle.querySelector(".charts-head").append(linked.node);
