@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stepdown import __version__
-from stepdown.app.engine import DRAWS, Engine, make_support
+from stepdown.app.engine import DRAWS, MOST, Engine, make_support
 from stepdown.app.gates import HELD, UNKNOWN, odd_values
 from stepdown.app.limits import GateConfig, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
@@ -34,12 +34,14 @@ from stepdown.records.split import (
     read_profile,
     require_same_split,
 )
-from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED
+from stepdown.signals import FURTHER, HORIZON, KNOWN, LEVELS, MARKS, NAMES, REQUIRED
 from stepdown.twin.twins import load_twin
 
 TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 HISTORY = 6  # hours of a request
+OLDEST = 24.0  # h after which a further value is no longer shown as one of now
+WATT = 451.0  # mmHg L/min in a watt of cardiac power
 LATEST = 24 * 60.0  # min after the last sample that can still be asked for
 
 
@@ -99,6 +101,7 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
+        most=MOST * draws // DRAWS,
         policy=policy,
         method=known.method if known else None,
         read_by_policy=known.present if known else (),
@@ -227,8 +230,18 @@ def request_at(
         p_levels=tuple(None if x == UNKNOWN else int(x) for x in level),
         horizon_h=horizon_h,
         candidates=LEVELS,
+        alarms=tuple(x for x in MARKS if _is_reported(stay, signals, x)),
         limits=limits,
     )
+
+
+def _is_reported(stay: Stay, signals: np.ndarray, mark: str) -> bool:
+    """Whether the newest word of the last hour about suction or position is that it was so."""
+    if mark not in stay.columns:
+        return False
+    told = signals[-_samples(stay, 1) :, stay.columns.index(mark)]
+    known = told[np.isfinite(told)]
+    return bool(len(known) and known[-1] > 0)
 
 
 def _place(stay: Stay, minute: float) -> int:
@@ -271,10 +284,19 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
                 "values": [rounded(x, KNOWN[name].unit) for x in signals[:, i]],
             }
             for i, name in enumerate(stay.columns)
+            if name not in MARKS
         },
-        "marks": [],
+        "marks": [
+            {"minute": at[row], "kind": name, "words": KNOWN[name].label}
+            for name in MARKS
+            if name in stay.columns
+            for row in np.flatnonzero(signals[:, stay.columns.index(name)] > 0)
+        ],
         "waveform": None,
-        "not_recorded": ["suction and position messages", "waveforms"],
+        "not_recorded": [
+            *(f"{name} messages" for name in MARKS if name not in stay.columns),
+            "waveforms",
+        ],
     }
 
 
@@ -288,13 +310,57 @@ def patient_row(stay: Stay, minute: float) -> dict[str, Any]:
         "patient": stay.patient,
         "pump_profile": stay.pump,
         "pump_label": PUMPS[stay.pump].label,
+        "pump_highest": PUMPS[stay.pump].highest,
         "p_now": int(known[-1]) if len(known) else None,
         "hours_on_support": round(minute / 60, 1),
         "recorded_hours": round(stay.last / 60, 1),
         "now": to_iso(minute),
         "minute": minute,
         "age_min": round(minute - seen[-1] * stay.minutes, 1) if len(seen) else None,
+        "further": further_now(stay, minute),
     }
+
+
+def further_now(stay: Stay, minute: float) -> list[dict[str, Any]]:
+    """The newest value of what only some places record, with its age, whether or not it is used.
+
+    PAPi and CPO are computed where they were not recorded but what they are made of was.
+    """
+    end, found = _place(stay, minute), {}
+    for name in ("map", *(signal.name for signal in FURTHER)):
+        if name not in stay.columns:
+            continue
+        values = stay.signals[: end + 1, stay.columns.index(name)]
+        known = np.flatnonzero(np.isfinite(values))
+        if len(known) and minute - known[-1] * stay.minutes <= 60 * OLDEST:
+            found[name] = float(values[known[-1]]), minute - known[-1] * stay.minutes
+    for name, (parts, made) in _DERIVED.items():
+        if name not in found and set(parts) <= set(found):
+            value = made(*(found[part][0] for part in parts))
+            if math.isfinite(value):
+                found[name] = value, max(found[part][1] for part in parts)
+    return [
+        {
+            "name": signal.name,
+            "label": signal.label,
+            "unit": signal.unit,
+            "value": round(found[signal.name][0], 2),
+            "digits": 2 if signal.soft[1] <= 20 else 0,
+            "age_min": round(found[signal.name][1], 1),
+        }
+        for signal in FURTHER
+        if signal.name in found and (signal.name not in MARKS or found[signal.name][0] > 0)
+    ]
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return top / bottom if bottom > 0 else math.nan
+
+
+_DERIVED = {  # by name: what it is made of, and how
+    "papi": (("pas", "pad", "cvp"), lambda high, low, venous: _ratio(high - low, venous)),
+    "cpo": (("map", "co"), lambda pressure, output: pressure * output / WATT),
+}
 
 
 def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:

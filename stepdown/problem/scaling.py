@@ -19,7 +19,7 @@ from stepdown.problem.filling import (
     fit_relations,
     keep_identities,
 )
-from stepdown.signals import LEVEL, LEVELS, NAMES, REQUIRED
+from stepdown.signals import LEVEL, LEVELS, MARKS, NAMES, REQUIRED
 
 LEVEL_MEAN, LEVEL_SD = float(np.mean(LEVELS)), float(np.std(LEVELS))  # of the choice, not of use
 
@@ -105,9 +105,9 @@ def fit_scaler(hours: Transitions) -> Scaler:
     """The scale of train patients; anybody else is refused."""
     require_role(hours, "train")
     count = len(hours.columns)
-    states = np.asarray(hours.hour, np.float64)
-    samples = states[..., :LEVEL].reshape(-1, count)
-    present = tuple(int(i) for i in np.flatnonzero(np.isfinite(samples).all(0)))
+    samples = np.asarray(hours.hour, np.float64)[..., :LEVEL].reshape(-1, count)
+    known = np.flatnonzero(np.isfinite(samples).all(0))
+    present = tuple(int(i) for i in known if hours.columns[i] not in MARKS)
     if lacking := [NAMES[i] for i in REQUIRED if i not in present]:
         raise ValueError(
             f"expected {lacking[0]} in every train hour, got empty samples. "
