@@ -50,6 +50,12 @@ COMMANDS: dict[str, Command] = {
     "judge": Command(
         "run", "JudgeConfig", "judge", "Add evidence beyond the twin to a finished run."
     ),
+    "evaluate": Command(
+        "evaluate",
+        "EvaluateConfig",
+        "evaluate_policy",
+        "Judge a policy of your own in a finished run, as a row beside its own.",
+    ),
     "import": Command(
         "import_recordings",
         "ImportCommand",

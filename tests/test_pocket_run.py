@@ -55,14 +55,14 @@ COMPARED = tuple(f"{data}{setting}" for data in (*DATA_SETS, "drop")
                  for setting in ("", "-paper"))  # fmt: skip
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
-        "tables/guardian.csv", "tables/penalty.csv", "tables/claims.csv",
+        "tables/guardian.csv", "tables/pairs.csv", "tables/penalty.csv", "tables/claims.csv",
         "tables/claims-paper.csv",
         *(f"tables/{name}.csv" for name in COMPARED))  # fmt: skip
 TABLES = {f"tables/{name}.md" for name in
-          (*COMPARED, "penalty", "time", "twin", "claims", "claims-paper")}  # fmt: skip
+          (*COMPARED, "pairs", "penalty", "time", "twin", "claims", "claims-paper")}  # fmt: skip
 FIGURES = {f"figures/{name}.png" for name in
            ("examples", "growth", "calibration", "shifts", "exploitation", "scores", "mix",
-            "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
+            "against", "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
             "agreement", "rollouts-reward", "rollouts-ws", "rollouts-acp")}  # fmt: skip
 MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian", "policy") for file in
           ("arrays.safetensors", "config.json", "manifest.json", "numbers.json")}  # fmt: skip
