@@ -28,7 +28,6 @@ from stepdown.commands.run import (
     require_done,
 )
 from stepdown.commands.train import KIND as TRAINED
-from stepdown.evaluation.compare import resample, values_of
 from stepdown.experiment.evaluated import Given, JudgeGiven, evaluated_job
 from stepdown.experiment.jobs import Desk, in_order, run_job, say
 from stepdown.experiment.judging import TEAM, read_judged
@@ -40,13 +39,12 @@ from stepdown.handover import Judged, Policy
 from stepdown.policies.foreign import ForeignPolicyError, HourlyFunction, make_foreign
 from stepdown.policies.saved import POLICY, load_policy
 from stepdown.records.split import NOTE, require_unseen
-from stepdown.report.comparison import paired, word_of
-from stepdown.report.grids import Cell, Grid, number, plain, signed, span, to_text
-from stepdown.report.labels import ESTIMATORS, JUDGES, METRICS, RECOMMENDED, name_of
+from stepdown.report.comparison import row_grid
+from stepdown.report.grids import number, plain, span, to_text
+from stepdown.report.labels import ESTIMATORS, RECOMMENDED
 from stepdown.report.labels import METHODS as ROWS
 from stepdown.training import stack
 
-BESIDE = ("reward", "unsafe_hours", "acp")
 ONNX = ".onnx"
 WHAT = "a folder of stepdown train, an ONNX file, or FILE.py:FUNCTION"
 
@@ -107,7 +105,7 @@ def _evaluate(
     asked = asked_for(run)
     plans = plans_of(asked)
     jobs = in_order([job for plan in plans for job in plan.jobs])
-    open_policy, usual, digest = _source(policy)
+    open_policy, usual, digest = find_source(policy)
     name = _row_name(name or usual)
     found = []
     with at_work(run, "evaluate") as (desk, _):
@@ -141,7 +139,7 @@ def _row_name(name: str) -> str:
 Open = Callable[[Plan, Desk], Given]
 
 
-def _source(policy: str | Path | HourlyFunction | Policy) -> tuple[Open, str, str]:
+def find_source(policy: str | Path | HourlyFunction | Policy) -> tuple[Open, str, str]:
     """How to open a policy beside a run, the usual name of its row, and a digest of it."""
     if isinstance(policy, eqx.Module) and callable(policy):
         return (lambda plan, desk: Given(policy)), type(policy).__name__, secrets.token_hex(16)
@@ -244,25 +242,7 @@ def _require_unseen(folder: Path, plan: Plan, desk: Desk) -> None:
 
 def evaluation_text(found: Evaluation) -> str:
     """The row before every judge, minus the clinicians; then what the records say."""
-    lines = []
-    for judge, one in found.judged.items():
-        cells = [Cell(JUDGES[judge].words)]
-        for metric in BESIDE:
-            scale, digits = METRICS[metric].scale, METRICS[metric].digits
-            own = scale * values_of(one, metric)
-            cells.append(Cell(number(float(own.mean()), digits)))
-            if judge in found.team and metric != "acp":
-                team = scale * values_of(found.team[judge], metric)
-                apart = paired(own, team, resample(one.row))
-                words = (
-                    f"{signed(apart['mean'], digits)} {span(apart['low'], apart['high'], digits)}"
-                )
-                cells.append(Cell(f"{words} {word_of(apart)}"))
-            elif metric != "acp":
-                cells.append(Cell())
-        lines.append(tuple(cells))
-    head = ("judge", "reward", "minus clinicians", "unsafe hours, %", "minus clinicians", "ACP")
-    grid = to_text(Grid(name_of(found.name), head, tuple(lines)))
+    grid = to_text(row_grid(found.name, found.judged, found.team))
     return f"{grid}{plain(records_words(found))}\n"
 
 

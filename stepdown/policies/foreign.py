@@ -34,7 +34,7 @@ class Asked:
         self.function, self.name = function, name
         self.wrong: ForeignPolicyError | None = None
 
-    def __call__(self, states: np.ndarray) -> np.ndarray:
+    def __call__(self, states: Any) -> np.ndarray:
         """Weights of the eight levels, (..., 8); of a wrong answer something harmless."""
         states = np.asarray(states, np.float64)
         rows = states.reshape(-1, *states.shape[-2:])

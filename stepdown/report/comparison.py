@@ -472,6 +472,29 @@ def pairs_grid(comparison: Comparison) -> Grid:
     return Grid(title, ("Method", *map(name_of, order)), lines, note=note)
 
 
+def row_grid(name: str, judged: Mapping[str, Judged], team: Mapping[str, Judged]) -> Grid:
+    """One row before every judge, and minus the clinicians from the same starts."""
+    lines = []
+    for judge, one in judged.items():
+        cells, weights = [Cell(JUDGES[judge].words)], resample(one.row)
+        for metric in ("reward", "unsafe_hours", "acp"):
+            shown = METRICS[metric]
+            own = shown.scale * values_of(one, metric)
+            cells.append(Cell(number(float(own.mean()), shown.digits)))
+            if metric == "acp":
+                continue
+            if judge not in team:
+                cells.append(Cell())
+                continue
+            found = paired(own, shown.scale * values_of(team[judge], metric), weights)
+            between = span(found["low"], found["high"], shown.digits)
+            words = f"{signed(found['mean'], shown.digits)} {between} {word_of(found)}"
+            cells.append(Cell(words))
+        lines.append(tuple(cells))
+    head = ("Judge", "reward", "minus clinicians", "unsafe hours, %", "minus clinicians", "ACP")
+    return Grid(name_of(name), head, tuple(lines))
+
+
 def cohorts_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
     """CORMPO's reward minus every other learned method's, one line per cohort."""
     asked = [one for one in comparisons if OURS in one.judged.get(judge, {})]

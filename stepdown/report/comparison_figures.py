@@ -140,7 +140,7 @@ def draw_against(comparison: Comparison) -> bytes | None:
     weights = resample(judged[CLINICIANS].row)
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, 2, sharey=True, width_ratios=(1.5, 1))
+        panels = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
         for axis, metric in zip(panels, BOTH, strict=True):
             shown = METRICS[metric]
             team = shown.scale * values_of(judged[CLINICIANS], metric)
@@ -149,9 +149,11 @@ def draw_against(comparison: Comparison) -> bytes | None:
                 _against(axis, place, paired(own, team, weights), shown.sign)
             axis.axvline(0, color=INK, lw=1.2)
             better = "right" if shown.sign > 0 else "left"
-            axis.set_xlabel(f"{shown.words} minus the clinicians' ({better} is better)")
+            words = shown.words.replace(", %", ", points")
+            axis.set_xlabel(f"{words}, minus the clinicians'\n({better} is better)")
             axis.grid(axis="x", **GRID)
             axis.set_axisbelow(True)
+            axis.margins(x=0.16)  # room for the words behind an interval
         name_lines(panels[0], names)
         panels[0].set_ylim(-0.6, len(names) - 0.4)
 
@@ -169,7 +171,7 @@ def _against(axis: Axes, place: int, found: Mapping[str, float], sign: float) ->
     marker = {"above": ">", "below": "<"}.get(word, "o")
     axis.plot(found["mean"], place, marker=marker, ms=7, color=color, mfc=fill, mew=1.6, zorder=3)
     if word == "undecided":
-        axis.annotate("undecided", (found["high"], place), (5, 0), textcoords="offset points",
+        axis.annotate("undecided", (found["high"], place), (9, 0), textcoords="offset points",
                       va="center", fontsize=8.5, color=MUTED, annotation_clip=False)  # fmt: skip
 
 
