@@ -8,6 +8,7 @@ The front door: `import stepdown as sd`. In the order of the journey,
 - a policy: `EnsembleConfig`, `fit_ensemble`, `Task`, `train_policy`
 - how it does in patients: `draw_starts`, `Mode`, `OwnTeam`, `play`, `score_episodes`,
   `paired_difference`, `judge_in_patients`, and in a twin: `moments_of`, `judge_in_twin`
+- a policy of your own in a finished run: `evaluate`
 
 `help(sd.fit_twin)` shows an example; the examples go on from one to the next in this order, after
 
@@ -22,6 +23,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepdown.commands.evaluate import evaluate as evaluate
     from stepdown.evaluation.compare import paired_difference as paired_difference
     from stepdown.evaluation.judging import judge_in_patients as judge_in_patients
     from stepdown.evaluation.judging import judge_in_twin as judge_in_twin
@@ -77,6 +79,7 @@ _HOMES = {
     "judge_in_patients": "evaluation.judging",
     "moments_of": "evaluation.judging",
     "judge_in_twin": "evaluation.judging",
+    "evaluate": "commands.evaluate",
 }
 
 

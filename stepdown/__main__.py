@@ -8,13 +8,16 @@ folders, mapping files), 65 a recording that cannot be read, 130 interrupted,
 """
 
 import contextlib
+import dataclasses
+import difflib
 import importlib
 import io
 import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,12 @@ COMMANDS: dict[str, Command] = {
     ),
     "judge": Command(
         "run", "JudgeConfig", "judge", "Add evidence beyond the twin to a finished run."
+    ),
+    "evaluate": Command(
+        "evaluate",
+        "EvaluateConfig",
+        "evaluate_policy",
+        "Judge a policy of your own in a finished run, as a row beside its own.",
     ),
     "import": Command(
         "import_recordings",
@@ -150,6 +159,12 @@ def _dispatch(words: list[str]) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print(_overview())
         return 0
+    if words[:1] == ["--completion"]:
+        print(completion(words[1:]))
+        return 0
+    if len(words) == 2 and words[1] in ("-h", "--help") and (family := _family(words[0])):
+        print(_overview(family))
+        return 0
     name, options = _command(words)
     command = COMMANDS[name]
     module = importlib.import_module(f"stepdown.commands.{command.module}")
@@ -166,16 +181,39 @@ def _command(words: list[str]) -> tuple[str, list[str]]:
     for length in (2, 1):
         if (name := " ".join(words[:length])) in COMMANDS:
             return name, words[length:]
-    family = [name for name in COMMANDS if words and name.split()[:-1] == words[:1]]
+    family = _family(words[0]) if words else ()
     got = repr(" ".join(words[: 2 if family else 1])) if words else "nothing"
+    meant = _suggest(" ".join(words[: 2 if family else 1]), COMMANDS)
     raise ValueError(
-        f"expected a command ({', '.join(family or COMMANDS)}), got {got}.\n\nSee stepdown --help."
+        f"expected a command ({', '.join(family or COMMANDS)}), got {got}.\n\n"
+        f"See stepdown {f'{words[0]} ' if family else ''}--help.{meant}"
     )
 
 
-def _overview() -> str:
-    """Help for the command itself; each command prints its own."""
-    commands = "\n".join(f"  {name:16s}{command.words}" for name, command in COMMANDS.items())
+def _family(word: str) -> tuple[str, ...]:
+    """The commands of two words that begin with this one."""
+    return tuple(name for name in COMMANDS if name.split()[:-1] == [word])
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    """What a mistyped word may have meant, as a further sentence."""
+    close = difflib.get_close_matches(word, list(known), 1, 0.7) if word else []
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def _overview(family: Sequence[str] = ()) -> str:
+    """Help for the command itself, or for a family such as `twin`; each command prints its own."""
+    shown = {name: command for name, command in COMMANDS.items() if name in (family or COMMANDS)}
+    commands = "\n".join(f"  {name:16s}{command.words}" for name, command in shown.items())
+    if family:
+        first = family[0].split()[0]
+        return f"""usage: stepdown {first} COMMAND [OPTIONS]
+
+commands:
+{commands}
+
+options:
+  -h, --help  show this help; stepdown {family[0]} --help shows the options of a command"""
     return f"""usage: stepdown COMMAND [OPTIONS]
 
 Careful weaning from a micro-axial heart pump, studied on simulated patients.
@@ -185,8 +223,57 @@ commands:
 {commands}
 
 options:
-  -h, --help  show this help; stepdown COMMAND --help shows the options of a command
-  --version   show the version"""
+  -h, --help         show this help; stepdown COMMAND --help shows the options of a command
+  --version          show the version
+  --completion bash  print what a shell needs to complete commands (bash or zsh)"""
+
+
+def completion(words: list[str]) -> str:
+    """A script for bash or zsh that completes commands and their options, and then files."""
+    if words not in (["bash"], ["zsh"]):
+        got = " ".join(words) or "nothing"
+        raise ValueError(f"--completion: expected bash or zsh, got {got}.")
+    cases = [f'    "{name}") words="{" ".join(_options(name))}" ;;' for name in COMMANDS]
+    families = {name.split()[0] for name in COMMANDS if " " in name}
+    cases += [
+        f'    "{one}") words="{" ".join(name.split()[1] for name in _family(one))}" ;;'
+        for one in sorted(families)
+    ]
+    first = " ".join(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    known = "\n".join(cases)
+    begin = "autoload -Uz bashcompinit && bashcompinit\n" if words == ["zsh"] else ""
+    several = "|".join(sorted(families))
+    return f"""{begin}_stepdown() {{
+  local words="" name="${{COMP_WORDS[1]}}"
+  case "$name" in {several})
+    [ "$COMP_CWORD" -gt 2 ] && name="$name ${{COMP_WORDS[2]}}" ;;
+  esac
+  if [ "$COMP_CWORD" -eq 1 ]; then words="{first} --help --version"; else case "$name" in
+{known}
+  esac; fi
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -o bashdefault -F _stepdown stepdown"""
+
+
+def _options(name: str) -> list[str]:
+    """The options of a command, and the words that its first argument may be."""
+    command = COMMANDS[name]
+    config = getattr(importlib.import_module(f"stepdown.commands.{command.module}"), command.config)
+    hints, found = typing.get_type_hints(config, include_extras=True), []
+    for field in dataclasses.fields(config):
+        kind = hints[field.name]
+        if "_OnlyPositional" in str(kind) or "positional" in str(kind).lower():
+            found += [x for x in _choices(kind) if isinstance(x, str)]
+        else:
+            found.append(f"--{field.name.replace('_', '-')}")
+    return [*found, "--help"]
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The words that a positional argument may be, if they are few."""
+    inner = typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind
+    return typing.get_args(inner) if typing.get_origin(inner) is typing.Literal else ()
 
 
 def _parse(config: type, program: str, words: list[str]) -> Any:
@@ -207,7 +294,18 @@ def _parse(config: type, program: str, words: list[str]) -> Any:
         if not stop.code:
             return None
         sentence = _sentence(printed.getvalue())
-        raise ValueError(f"{sentence}\n\nSee {program} --help.") from None
+        meant = _meant(sentence, config)
+        raise ValueError(f"{sentence}\n\nSee {program} --help.{meant}") from None
+
+
+def _meant(sentence: str, config: type) -> str:
+    """What a mistyped option or choice may have meant."""
+    if option := re.search(r"Unrecognized options: (--[\w-]+)", sentence):
+        known = [f"--{x.name.replace('_', '-')}" for x in dataclasses.fields(config)]
+        return _suggest(option[1], known)
+    if choice := re.search(r"invalid choice '([^']*)'.*expected one of \((.*)\)", sentence):
+        return _suggest(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    return ""
 
 
 def _numbers() -> Any:

@@ -24,7 +24,9 @@ from packaging.utils import canonicalize_name
 
 from stepdown.__main__ import main
 from stepdown.artifacts import arrays_from_bytes, check_folder
-from stepdown.evaluation.judging import judge_in_patients, judge_in_twin
+from stepdown.commands.evaluate import find_source
+from stepdown.commands.run import asked_for, plans_of
+from stepdown.evaluation.judging import arrays_to_judged, judge_in_patients, judge_in_twin
 from stepdown.experiment.jobs import Desk, run_jobs
 from stepdown.experiment.judging import read_judged
 from stepdown.experiment.patients import read_hours
@@ -39,12 +41,12 @@ from stepdown.handover import Episodes
 from stepdown.policies.bc import train_bc
 from stepdown.policies.learning import apply_changes
 from stepdown.policies.methods import METHODS
-from stepdown.policies.saved import POLICIES, load_policies, load_policy
+from stepdown.policies.saved import POLICIES, load_policies, load_policy, save_policy
 from stepdown.problem.clinical import normalized_reward, shaped_reward
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.metrics import score_episodes
 from stepdown.records.files import COLUMNS, read_cohort, read_latents
-from stepdown.records.split import read_note, read_parts, require_same_split
+from stepdown.records.split import read_note, read_parts, require_same_split, save_fitted
 from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.twins import load_twin
@@ -55,15 +57,15 @@ COMPARED = tuple(f"{data}{setting}" for data in (*DATA_SETS, "drop")
                  for setting in ("", "-paper"))  # fmt: skip
 DATA = ("cohort/cohort.parquet", "cohort/latents.safetensors", "cohort/card.md",
         "cohort/overview.png", "tables/cohort.csv", "results.txt", "tables/twin.csv",
-        "tables/guardian.csv", "tables/penalty.csv", "tables/claims.csv",
+        "tables/guardian.csv", "tables/pairs.csv", "tables/penalty.csv", "tables/claims.csv",
         "tables/claims-paper.csv",
         *(f"tables/{name}.csv" for name in COMPARED))  # fmt: skip
 TABLES = {f"tables/{name}.md" for name in
-          (*COMPARED, "penalty", "time", "twin", "claims", "claims-paper")}  # fmt: skip
+          (*COMPARED, "pairs", "penalty", "time", "twin", "claims", "claims-paper")}  # fmt: skip
 FIGURES = {f"figures/{name}.png" for name in
            ("examples", "growth", "calibration", "shifts", "exploitation", "scores", "mix",
-            "curves", "training-mix", "records", "weaning", "levels", "rewards", "horizons",
-            "agreement", "rollouts-reward", "rollouts-ws", "rollouts-acp")}  # fmt: skip
+            "against", "curves", "training-mix", "records", "weaning", "levels", "rewards",
+            "horizons", "agreement", "rollouts-reward", "rollouts-ws", "rollouts-acp")}  # fmt: skip
 MODELS = {f"{kind}/{file}" for kind in ("twin", "guardian", "policy") for file in
           ("arrays.safetensors", "config.json", "manifest.json", "numbers.json")}  # fmt: skip
 
@@ -305,9 +307,88 @@ def test_a_finished_run_is_shown_again_and_not_repeated(finished, capsys):
     assert main(["run", "pocket", "--out", str(finished)]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""  # nothing was simulated
-    assert printed.out.startswith((finished / "results.txt").read_text())
-    assert printed.out.splitlines()[-1] == f"Report: {finished / 'report.html'}"
+    text, _, after = printed.out.partition(f"\nReport: {finished / 'report.html'}\n")
+    assert text == (finished / "results.txt").read_text()
+    assert "it took " in after
+    assert f"stepdown evaluate FILE.py:FUNCTION --run {finished} " in after  # what to do next
     assert (finished / "manifest.json").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def recorded(finished, tmp_path_factory):
+    """A copy of the run with its recorded rows in our setting alone."""
+    out = tmp_path_factory.mktemp("evaluated") / "pocket"
+    jobs = out.with_name("pocket.jobs")
+    shutil.copytree(finished.with_name("pocket.jobs"), jobs)
+    small = replace(PRESETS["pocket"], data=("recorded",), settings=("ours",))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(PRESETS, "pocket", small)
+        assert main(["run", "pocket", "--out", str(out)]) == 0
+        yield out
+
+
+MINE = """
+import numpy as np
+def steady(hours): return np.round(hours[:, -1, -1])
+def eleven(hours): return np.full(len(hours), 11)
+"""
+
+
+def test_a_function_that_holds_gets_the_numbers_of_hold(recorded, capsys):
+    file = recorded.with_name("mine.py")
+    file.write_text(MINE)
+    before = (recorded / "manifest.json").read_bytes()
+    assert main(["evaluate", f"{file}:eleven", "--run", str(recorded)]) == 2
+    assert "expected levels P2 to P9" in capsys.readouterr().err
+    assert (recorded / "manifest.json").read_bytes() == before  # told, not judged
+    assert main(["evaluate", f"{file}:steady", "--run", str(recorded)]) == 0
+    printed = capsys.readouterr()
+    with (recorded / "tables/recorded.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    numbers = ("mean", "sd", "low", "high")
+    found = {
+        name: {(x["judge"], x["metric"]): [x[n] for n in numbers] for x in rows
+               if x["method"] == name}
+        for name in ("hold", "steady of mine.py")
+    }  # fmt: skip
+    assert len(found["hold"]) > 10
+    assert found["steady of mine.py"] == found["hold"]
+    assert "Steady of mine.py" in (recorded / "report.html").read_text()
+    assert "Steady of mine.py" in printed.out
+    mean = float(found["hold"]["patients", "reward"][0])
+    (line,) = [x for x in printed.out.splitlines() if x.startswith("test patients")]
+    assert float(line.split()[2]) == pytest.approx(mean, abs=0.005)
+    shutil.copytree(recorded, kept := recorded.with_name("kept"))
+    assert main(["run", "pocket", "--out", str(recorded)]) == 0  # the row stays
+    assert (recorded / "report.html").read_bytes() == (kept / "report.html").read_bytes()
+
+
+def test_a_trained_folder_and_its_onnx_file_get_the_numbers_of_their_row(recorded, tmp_path):
+    desk, (plan,) = Desk(recorded.with_name("pocket.jobs")), plans_of(asked_for(recorded))
+    judged = read_judged(desk, plan.recorded["cormpo_kde"].judge)
+    assert main(["export", str(recorded), "--onnx", str(tmp_path / "onnx"),
+                 "--models", "policy"]) == 0  # fmt: skip
+    for path in (recorded / "policy", tmp_path / "onnx" / "policy.onnx"):
+        open_there, name, _ = find_source(path)
+        given = open_there(plan, desk)
+        seen = arrays_to_judged(plan.bench.judge(desk, given.policy))
+        given.complain()
+        assert name == path.name
+        for judge, one in judged.items():  # the run keeps the policy of the first seed
+            np.testing.assert_array_equal(seen[judge].level[0], one.level[0])
+            own, theirs = (x.scores["reward"][0] for x in (seen[judge], one))
+            np.testing.assert_array_equal(own, theirs)
+
+
+def test_a_policy_that_has_seen_the_judging_patients_is_refused(recorded, tmp_path):
+    desk, (plan,) = Desk(recorded.with_name("pocket.jobs")), plans_of(asked_for(recorded))
+    parts = read_parts(recorded / "cohort", split=8)  # another split: other test patients
+    policy, _ = load_policy(recorded / "policy")
+    save_fitted(tmp_path / "policy", lambda path: save_policy(path, policy, "bc"), parts,
+                kind="policy", model="bc")  # fmt: skip
+    open_there, _, _ = find_source(tmp_path / "policy")
+    with pytest.raises(ValueError, match="expected patients that the model has never seen"):
+        open_there(plan, desk)
 
 
 def test_another_run_is_not_written_over_a_finished_one(finished, capsys):

@@ -23,8 +23,9 @@ from stepdown.artifacts import (
     to_json,
     write_folder,
 )
-from stepdown.experiment.jobs import Desk, Job, in_order
-from stepdown.experiment.legs import STOPPED, at_work, ended
+from stepdown.experiment.duration import Duration
+from stepdown.experiment.jobs import Desk, Job, in_order, jobs_of, say
+from stepdown.experiment.legs import STOPPED, at_work, ended, legs_words, read_legs
 from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import Plan, make_evidence, make_plans
 from stepdown.experiment.presets import (
@@ -84,12 +85,16 @@ def run(config: RunConfig) -> int:
     fingerprint = fingerprint_of(config.preset, jobs)
     if _found(config) != fingerprint:
         with at_work(config.out, "run", config.workers, config.minutes) as (desk, stop):
+            clock = Duration(config.preset, [job for job in jobs if not desk.is_done(job)])
+            say(clock.before())
             try:
-                run_somewhere(jobs, desk, config.ray, config.workers)
+                run_somewhere(jobs, desk, config.ray, config.workers, clock)
             except STOPPED:
                 return ended(stop)
+            say("writing tables, figures and the page")
             put_in_place(config, plans, desk, fingerprint)
     show(config.out)
+    sys.stdout.write(next_words(config))
     return 0
 
 
@@ -113,9 +118,11 @@ def judge(config: JudgeConfig) -> int:
             "none. Choose a preset with data 'recorded' and setting 'ours'."
         )
     with at_work(config.run, "judge", config.workers, config.minutes) as (desk, stop):
-        _require_done([job for job in jobs if not desk.is_done(job)], len(jobs), asked)
+        require_done([job for job in jobs if not desk.is_done(job)], len(jobs), asked)
+        clock = Duration(asked.preset, [job for job in more if not desk.is_done(job)])
+        say(clock.before())
         try:
-            run_somewhere(more, desk, config.ray, config.workers)
+            run_somewhere(more, desk, config.ray, config.workers, clock)
         except STOPPED:
             return ended(stop)
         put_in_place(asked, plans, desk, fingerprint_of(asked.preset, jobs))
@@ -127,6 +134,25 @@ def show(out: Path) -> None:
     """Print the short results of a finished run and where its page is."""
     sys.stdout.write((out / RESULTS).read_text(encoding="utf-8"))
     sys.stdout.write(f"\nReport: {out / REPORT}\n")
+
+
+def next_words(config: RunConfig) -> str:
+    """What a finished run took, and what can be done with it."""
+    out, legs = config.out, read_legs(jobs_of(config.out))
+    took = f"What was made is in {out}" + (f"; it took {legs_words(legs)}" if legs else ".")
+    steps = [
+        (f"open {out / REPORT}", "the page: who gains over the clinicians, first"),
+        (f"stepdown evaluate FILE.py:FUNCTION --run {out}", "a policy of yours in the same tables"),
+        (f"stepdown app {out}", "what-if forecasts on this machine"),
+    ]
+    if config.preset in ("pocket", "demo"):
+        larger = ("stepdown run overnight --out runs/overnight", "every method, on a CPU")
+        steps.append(larger)
+    else:
+        steps.append((f"stepdown judge {out}", "evidence beyond the twin"))
+    width = max(len(command) for command, _ in steps)
+    lines = "".join(f"  {command.ljust(width)}  # {words}\n" for command, words in steps)
+    return f"\n{took}\nNext:\n{lines}"
 
 
 def plans_of(config: RunConfig) -> list[Plan]:
@@ -209,7 +235,7 @@ def asked_for(run: Path) -> RunConfig:
     )
 
 
-def _require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
+def require_done(missing: list[Job], count: int, asked: RunConfig) -> None:
     """Refuse to train anything: a run may have taken hours on another machine."""
     searched = " --search" if asked.search else ""
     searched += f" --version {asked.version} --judge {asked.judge}"

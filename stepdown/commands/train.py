@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax.random as jr
 import numpy as np
 from tyro.conf import Positional
 
@@ -28,6 +29,16 @@ from stepdown.artifacts import (
     to_json,
     write_folder,
 )
+from stepdown.evaluation.judging import (
+    draw_judged_starts,
+    draw_moments,
+    judge_in_patients,
+    judge_in_twin,
+    judge_plans,
+    judge_team,
+    latents_of,
+    moments_of,
+)
 from stepdown.experiment.datasets import FitEnsemble, Source
 from stepdown.experiment.given_dataset import ReadDataset
 from stepdown.experiment.jobs import Desk, Job, alone, files_of, jobs_of, run_jobs
@@ -36,18 +47,22 @@ from stepdown.experiment.patients import ImportPatients
 from stepdown.experiment.plan import search_job
 from stepdown.experiment.presets import TINY_ENSEMBLE, TINY_TRAINING
 from stepdown.experiment.progress import BOARD, SHOWN, Terminal, mix_words, write_board
-from stepdown.experiment.readers import GivenModel, read_policies
+from stepdown.experiment.readers import GivenModel, read_policies, read_twin
 from stepdown.experiment.stopping import Stop, stoppable
 from stepdown.experiment.training import METRICS, TrainPolicy, level_mix, read_lines
 from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.guardians import density_of, load_guardian
-from stepdown.handover import DataName, SettingName, Transitions
+from stepdown.handover import Cohort, DataName, Judged, Policy, SettingName, Transitions
+from stepdown.patients.cohort import world_of
+from stepdown.patients.episodes import Starts
+from stepdown.patients.population import World
 from stepdown.policies.ensemble import ENSEMBLE, EnsembleConfig, load_ensemble
 from stepdown.policies.learning import Recipe, check_hours, check_pair
 from stepdown.policies.methods import METHODS, OURS_METHOD, make_recipe
 from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler
+from stepdown.records.files import LATENTS, read_cohort, read_latents, read_recipe
 from stepdown.records.split import (
     NOTE,
     SPLIT,
@@ -59,7 +74,10 @@ from stepdown.records.split import (
     require_same_split,
     save_fitted,
 )
+from stepdown.report.comparison import row_grid
+from stepdown.report.grids import to_text
 from stepdown.report.model_tables import training_text, trials_text
+from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
 from stepdown.twin.fit import check_state
@@ -71,12 +89,14 @@ if TYPE_CHECKING:
 else:
     MethodName = Literal[(*METHODS, *SHORT)]
 Size = Literal["full", "pocket"]
-KIND, SETTINGS, SUMMARY, TRIALS = (
+KIND, SETTINGS, SUMMARY, TRIALS, JUDGED = (
     "trained policies",
     "settings.json",
     "summary.json",
     "trials.jsonl",
+    "judged.txt",
 )
+EPISODES = {"full": 300, "pocket": 16}  # that judge what was trained
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,7 @@ def train(config: TrainConfig) -> int:
     if _is_finished(config.out, job):
         sys.stderr.write(f"{config.out} holds this training already.\n")
         sys.stdout.write(summary_to_text(json.loads((config.out / SUMMARY).read_bytes())))
+        sys.stdout.write((config.out / JUDGED).read_text(encoding="utf-8"))
         return 0
     require_free(config.out)
     jobs = jobs_of(config.out)
@@ -149,11 +170,13 @@ def train(config: TrainConfig) -> int:
         if code := _run(job, replace(desk, save_seconds=config.save_seconds), stop, hint):
             return code
         found = _summarize(job, desk, given)
+        said = _judge(read_policies(desk, job), desk, given)
         files = _files(job, desk, given, found) | {SETTINGS: to_json(settings)}
+        files[JUDGED] = said.encode()
     about = provenance(config=config) | {"fingerprint": job.fingerprint}
     write_folder(config.out, files, kind=KIND, about=about)
     shutil.rmtree(jobs, ignore_errors=True)
-    sys.stdout.write(summary_to_text(found))
+    sys.stdout.write(summary_to_text(found) + said)
     return 0
 
 
@@ -395,6 +418,49 @@ def _summarize(job: Job, desk: Desk, given: _Given) -> dict[str, Any]:
         numbers = {k: x for k, x in last.items() if k not in ("time", "epoch", "levels")}
         rows.append(numbers | {"levels": [round(float(x), 4) for x in mix]})
     return {"method": given.config.method, "seeds": rows}
+
+
+def _judge(policies: Policy, desk: Desk, given: _Given) -> str:
+    """The policies on test patients: in truth where they are simulated, in the twin if given.
+
+    All seeds as one row, beside the clinicians from the same starts.
+    """
+    config, parts = given.config, given.parts
+    hint = "A finished run judges it beside others: stepdown evaluate FOLDER --run RUN.\n"
+    if config.cohort is None or parts is None:
+        return f"Not judged: a data set does not hold its patients. {hint}"
+    test, count, key = parts.test, EPISODES[config.size], jr.key(1)
+    judged: dict[str, Judged] = {}
+    team: dict[str, Judged] = {}
+    try:
+        starts, world = _truth(config.cohort, test, count) or (None, None)
+        if starts is not None and world is not None:
+            judged["patients"] = judge_in_patients(policies, starts, world)
+            team["patients"] = judge_team(starts, world)
+            moments, plans = moments_of(starts, key=key), team["patients"].level[0, :, 1:]
+        else:
+            moments, plans = draw_moments(make_transitions(test), count, key=key)
+        if given.twin is not None:
+            twin = read_twin(desk, given.twin)
+            judged["twin"] = judge_in_twin(policies, twin, moments)
+            team["twin"] = judge_plans(np.asarray(plans, np.int32), twin, moments)
+    except ValueError as refusal:  # too few patients, or stays too short for an episode
+        return f"Not judged: {refusal}\n"
+    if not judged:
+        return f"Not judged: these patients have no truth, and no --twin was given. {hint}"
+    words = f"{config.method} on {len(test.patient)} test patients"
+    return f"\n{to_text(row_grid(words, judged, team))}"
+
+
+def _truth(path: Path, test: Cohort, count: int) -> tuple[Starts, World] | None:
+    """Starts in simulated test patients; none for recordings, or as nurses have charted them."""
+    if not (path / LATENTS).is_file():
+        return None
+    recipe = read_recipe(path)
+    if (test.minutes, test.columns) != (recipe.minutes, NAMES):
+        return None
+    latents = latents_of(read_latents(path), read_cohort(path), test)
+    return draw_judged_starts(test, latents, count, key=jr.key(1)), world_of(recipe)
 
 
 def _files(job: Job, desk: Desk, given: _Given, found: dict[str, Any]) -> dict[str, Content]:

@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from stepdown.experiment.duration import Duration
 from stepdown.experiment.jobs import in_order, say
 from stepdown.experiment.legs import STOPPED, at_work, ended, legs_words, read_legs
 from stepdown.experiment.plan import make_evidence, make_plans
@@ -43,8 +44,10 @@ def main() -> None:
             f"{', '.join(job.name for job in jobs[:5])} and so on."
         )
     with at_work(asked.out, asked.stage, asked.workers, asked.minutes) as (desk, stop):
+        clock = Duration(asked.preset, [job for job in in_order(chosen) if not desk.is_done(job)])
+        say(clock.before())
         try:
-            run_somewhere(chosen, desk, asked.ray, asked.workers)
+            run_somewhere(chosen, desk, asked.ray, asked.workers, clock)
         except STOPPED:
             sys.exit(ended(stop))
         say(f"this run so far: {legs_words(read_legs(desk.path))}")

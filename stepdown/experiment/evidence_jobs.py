@@ -143,33 +143,43 @@ class EstimateFromRecords:
 
     def make(self, desk: Desk) -> dict[str, Content]:
         """Estimates, overlap and the calibration of the behavior policy."""
-        judges, key = self.judges, RECORDS_KEY
-        cohort, died = read_part(desk, judges.bench, "test")
-        try:
-            decisions = make_decisions(cohort, died)
-            behavior = fit_behavior(decisions, key=jr.key(key))
-        except ValueError as refusal:  # too few patients, or records without what is needed
-            return arrays_and_info({}, {"refused": str(refusal), "policies": []})
-        records = prepare_records(decisions, behavior, self.config, key=jr.key(key + 1))
-        twin, found = read_twin(desk, judges.bench.twin), {}
+        judges = self.judges
         wanted = {name: [RULES[name]] for name in judges.rules} | judges.seeds(desk)
-        with desk.teller.progress("estimating from records") as watch:
-            for number, (name, policies) in enumerate(wanted.items(), 1):
-                how: How = "sampled" if name == "random" else "mode"
-                found[name] = [
-                    estimate_off_policy(one, records, how=how, model=twin, key=jr.key(key + 2))
-                    for one in policies
-                ]
-                watch(number / len(wanted))
-        check = check_calibration(behavior, decisions)
-        about = {
-            "patients": len(np.unique(decisions.patient)),
-            "decisions": len(decisions.level),
-            "too_short": _too_short(decisions),
-            "deaths_known": died is not None,
-            "calibration": {"log_loss": check.log_loss, "ece": check.ece, "brier": check.brier},
-        }
-        return arrays_and_info({}, about | {"policies": tell_policies(found)})
+        return arrays_and_info({}, estimate_all(desk, judges.bench, wanted, self.config))
+
+
+def estimate_all(
+    desk: Desk,
+    bench: Bench,
+    wanted: Mapping[str, list[Policy]],
+    config: OffPolicyConfig = OffPolicyConfig(),  # noqa: B008 (frozen)
+) -> dict[str, Any]:
+    """What the records of test patients say of policies, by name one for each seed."""
+    cohort, died = read_part(desk, bench, "test")
+    try:
+        decisions = make_decisions(cohort, died)
+        behavior = fit_behavior(decisions, key=jr.key(RECORDS_KEY))
+    except ValueError as refusal:  # too few patients, or records without what is needed
+        return {"refused": str(refusal), "policies": []}
+    records = prepare_records(decisions, behavior, config, key=jr.key(RECORDS_KEY + 1))
+    twin, found = read_twin(desk, bench.twin), {}
+    with desk.teller.progress("estimating from records") as watch:
+        for number, (name, policies) in enumerate(wanted.items(), 1):
+            how: How = "sampled" if name == "random" else "mode"
+            found[name] = [
+                estimate_off_policy(one, records, how=how, model=twin, key=jr.key(RECORDS_KEY + 2))
+                for one in policies
+            ]
+            watch(number / len(wanted))
+    check = check_calibration(behavior, decisions)
+    about = {
+        "patients": len(np.unique(decisions.patient)),
+        "decisions": len(decisions.level),
+        "too_short": _too_short(decisions),
+        "deaths_known": died is not None,
+        "calibration": {"log_loss": check.log_loss, "ece": check.ece, "brier": check.brier},
+    }
+    return about | {"policies": tell_policies(found)}
 
 
 def _too_short(decisions: Decisions) -> int:

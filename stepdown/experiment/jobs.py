@@ -240,7 +240,20 @@ class RunStoppedError(Exception):
     """Somebody asked a run to end; what was finished is kept."""
 
 
-def run_jobs(jobs: Sequence[Job], desk: Desk) -> None:
+@runtime_checkable
+class Clock(Protocol):
+    """Knows how long the rest of a run will take."""
+
+    def finish(self, job: Job) -> None:
+        """A job is made."""
+        ...
+
+    def left(self) -> str:
+        """In words; empty where nobody can know."""
+        ...
+
+
+def run_jobs(jobs: Sequence[Job], desk: Desk, clock: Clock | None = None) -> None:
     """Make what is missing, one after the other, and say so."""
     ordered = in_order(jobs)
     for number, job in enumerate(ordered, 1):
@@ -249,7 +262,21 @@ def run_jobs(jobs: Sequence[Job], desk: Desk) -> None:
         say(f"[{number}/{len(ordered)}] {job.name}")
         start = time.perf_counter()
         if run_job(job, desk):
-            say(f"[{number}/{len(ordered)}] {time.perf_counter() - start:.1f} s")
+            made = f"[{number}/{len(ordered)}] {time.perf_counter() - start:.1f} s"
+            say(", ".join(filter(None, [made, left_after(job, clock)])))
+
+
+def left_after(job: Job, clock: Clock | None) -> str:
+    """How long the rest will take now that a job is made."""
+    if clock is None:
+        return ""
+    clock.finish(job)
+    return clock.left()
+
+
+def jobs_words(count: int) -> str:
+    """A number of jobs."""
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def say(line: str) -> None:

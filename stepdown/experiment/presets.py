@@ -144,20 +144,19 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
     "demo": ExperimentConfig(
         twins=tuple(
             replace(twin_config(name, "small"), fit=FitConfig(epochs=6))
-            for name in ("persistence", "tdt", "best")
+            for name in ("persistence", "best")
         ),
         twin_seeds=1,
         windows=False,
         ensemble=EnsembleConfig(width=64, depth=2, fit=FitConfig(epochs=8, learning_rate=1e-3)),
-        densities={
-            "flow": FlowConfig(layers=4, width=32, fit=FitConfig(epochs=6, learning_rate=1e-3))
-        },
-        dataset=DatasetConfig(episodes=1000, select_episodes=200),
+        data=("recorded",),
         settings=("ours",),
-        seeds=2,
-        shrink=Shrink(1600, 400, 128, (64, 64), 1000, 10),
-        episodes=300,
-        fresh=0,
+        methods=("bc", "mbpo", "cormpo_kde", DEFAULT_METHOD),
+        rules=("hold",),
+        seeds=1,
+        shrink=Shrink(6000, 500, 256, (128, 128), 2000, 20),
+        episodes=600,
+        fresh=150,
         sweeps=False,
     ),
     "pocket": ExperimentConfig(

@@ -17,24 +17,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepdown.experiment.cluster import run_on_ray
-from stepdown.experiment.jobs import Desk, Job, RunStoppedError, in_order, run_job, run_jobs, say
+from stepdown.experiment.jobs import (
+    Clock,
+    Desk,
+    Job,
+    RunStoppedError,
+    in_order,
+    left_after,
+    run_job,
+    run_jobs,
+    say,
+)
 from stepdown.policies.learning import TrainingStoppedError
 
 STOP, LOOK = "stop", 0.5  # file that tells the processes to end; s between two looks at our own
 MEMORY, SHARED = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.9  # of a GPU, in equal parts
 
 
-def run_somewhere(jobs: Sequence[Job], desk: Desk, ray: str | None, workers: int) -> None:
+def run_somewhere(
+    jobs: Sequence[Job], desk: Desk, ray: str | None, workers: int, clock: Clock | None = None
+) -> None:
     """Make what is missing: on a Ray cluster, in several processes, or simply here."""
     if ray is not None:
         run_on_ray(jobs, desk, ray)
     elif workers == 1:
-        run_jobs(jobs, desk)
+        run_jobs(jobs, desk, clock)
     else:
-        run_beside(jobs, desk, workers)
+        run_beside(jobs, desk, workers, clock)
 
 
-def run_beside(jobs: Sequence[Job], desk: Desk, workers: int) -> None:
+def run_beside(jobs: Sequence[Job], desk: Desk, workers: int, clock: Clock | None = None) -> None:
     """Make what is missing in so many processes; a job begins once what it needs is there."""
     if workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {workers}.")
@@ -57,7 +69,8 @@ def run_beside(jobs: Sequence[Job], desk: Desk, workers: int) -> None:
             for task in done:
                 job = running.pop(task)
                 if not isinstance(task.exception(), TrainingStoppedError):
-                    say(f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s")
+                    made = f"{number[job.name]} {job.name}: {_seconds(task, job):.1f} s"
+                    say(", ".join(filter(None, [made, left_after(job, clock)])))
     if sign():
         sign.path.unlink()
         raise RunStoppedError

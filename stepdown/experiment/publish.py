@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from stepdown.artifacts import CONFIG, Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
 from stepdown.experiment.cohort_folder import CARD, FLOW, OVERVIEW, write_simulated
+from stepdown.experiment.evaluated import find_evaluated
+from stepdown.experiment.evidence_jobs import EstimateFromRecords
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
 from stepdown.experiment.judging import TEAM, Trained, read_judged
 from stepdown.experiment.legs import legs_words, read_legs
@@ -43,7 +46,16 @@ from stepdown.report.cohort_report import (
     moment_rows,
     moments_text,
 )
-from stepdown.report.comparison import PRESET, SEARCHED, Comparison, same_question, short_grid
+from stepdown.report.comparison import (
+    PAIRED,
+    PRESET,
+    SEARCHED,
+    Comparison,
+    compared_rows,
+    pairs_grid,
+    same_question,
+    short_grid,
+)
 from stepdown.report.comparison_figures import (
     SensitivityPoint,
     constant_levels,
@@ -82,7 +94,13 @@ from stepdown.report.protocol import (
 )
 from stepdown.report.recorded import BANNER as RECORDINGS
 from stepdown.report.recorded import missing_section, patients_section
-from stepdown.report.results_page import Results, make_tables, results_page, say_across
+from stepdown.report.results_page import (
+    Results,
+    make_tables,
+    results_page,
+    say_across,
+    say_clinicians,
+)
 from stepdown.signals import HIGHEST, HORIZON, LOWEST
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
@@ -147,7 +165,8 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         took=legs_words(legs) if (legs := read_legs(desk.path)) else "",
         evidence=evidence,
     )
-    said = [*say_across(comparisons), *first_screen(evidence)]
+    main = comparisons[0]
+    said = [*say_clinicians(main), *say_across(comparisons), *first_screen(evidence)]
     text = [
         _lead(plan, parts),
         "",
@@ -156,6 +175,7 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         to_text(twin_grid(results.twins)),
         f"Have we seen this before: guardians on test patients.\n\n{guardian_text(guardians)}",
         *(to_text(short_grid(one)) for one in comparisons),
+        *([to_text(pairs_grid(main))] if len(compared_rows(main)) <= PAIRED else []),
         *([QUICK] if sizes.shrink else []),
         *map(plain, said),
         *(map(plain, protocol_sentences(points)) if recorded else ()),
@@ -190,6 +210,10 @@ def read_comparisons(plan: Plan, desk: Desk) -> list[Comparison]:
                 judged.setdefault(judge, {})[EXPERT] = one
         for judge, methods in _read_rows(rows, desk).items():
             judged.setdefault(judge, {}).update(methods)
+        if (data, setting) == next(iter(plan.compared)):  # rows from outside: the first table
+            for name, job, _ in find_evaluated(plan.name, plan.bench, desk):
+                for judge, one in read_judged(desk, job).items():
+                    judged.setdefault(judge, {})[name] = one
         clean = plan.without_noise.get(setting, {}) if data == "noisy" else {}
         curves = {name: desk.arrays(row.train) for name, row in rows.items()}
         seconds = {name: float(desk.about(row.train)["seconds"]) for name, row in rows.items()}
@@ -271,10 +295,27 @@ def _evidence(
 ) -> list[Findings]:
     """What `stepdown judge` has found, if it was asked."""
     own = {x.cohort: x for x in same_question(comparisons)}
-    return [
-        Findings(own[plan.name], **{kind: desk.info(job) for kind, job in plan.by_kind.items()})
-        for plan in plans
+    found = []
+    for plan in plans:
+        kinds = {kind: desk.info(job) for kind, job in plan.by_kind.items()}
+        if "records" in kinds and plan.records is not None:
+            kinds["records"] = _with_evaluated(kinds["records"], plan, desk)
+        found.append(Findings(own[plan.name], **kinds))
+    return found
+
+
+def _with_evaluated(records: dict[str, Any], plan: EvidencePlan, desk: Desk) -> dict[str, Any]:
+    """Estimates from records, those of rows from outside included."""
+    assert plan.records is not None
+    assert isinstance(plan.records.work, EstimateFromRecords)
+    bench = plan.records.work.judges.bench
+    more = [
+        row
+        for name, _, told in find_evaluated(plan.name, bench, desk)
+        for row in told["policies"]
+        if row["method"] == name
     ]
+    return records | {"policies": [*records["policies"], *more]}
 
 
 def _sweep_table(plan: Plan, desk: Desk) -> dict[str, Content]:

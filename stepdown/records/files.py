@@ -154,12 +154,17 @@ def latents_to_bytes(latents: Latents) -> bytes:
     return safetensors.numpy.save(latents_to_arrays(latents), {"use": JUDGING_ONLY})
 
 
-def read_latents(folder: Path) -> Latents:
-    """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
+def read_recipe(folder: Path) -> CohortConfig:
+    """What a simulated cohort was made by."""
     check_folder(folder, KIND)
     stored = json.loads((folder / CONFIG).read_bytes())
     stored = {"version": 1, **stored}  # cohorts before version 2 do not say theirs
-    config = config_from_dict(stored, CohortConfig, str(folder / CONFIG))
+    return config_from_dict(stored, CohortConfig, str(folder / CONFIG))
+
+
+def read_latents(folder: Path) -> Latents:
+    """The truth behind a simulated cohort. For judging only: never fit or choose with it."""
+    config = read_recipe(folder)
     saved = arrays_from_bytes((folder / LATENTS).read_bytes())
     return arrays_to_latents(saved, config, str(folder / LATENTS))
 

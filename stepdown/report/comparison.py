@@ -406,6 +406,95 @@ def short_grid(comparison: Comparison) -> Grid:
     return Grid(title, head, lines, (("", 1), ("reward in", len(judges)), over), groups)
 
 
+PAIRED = 9  # rows beyond which a table of all pairs is too wide to read
+
+
+def compared_rows(comparison: Comparison) -> list[str]:
+    """Who is told apart: learned rows, holding, the ceiling, clinicians, and rows of others."""
+    others = [x for x in comparison.methods() if x not in METHODS]
+    return comparison.methods((*LEARNED, *others, "hold", CLINICIANS, CEILING))
+
+
+def pair_rows(comparison: Comparison, judge: str) -> list[dict[str, str | float]]:
+    """Every two rows before one judge, paired; "undecided" where the interval includes 0."""
+    judged = comparison.before(judge)
+    names = [x for x in compared_rows(comparison) if x in judged]
+    weights = resample(next(iter(judged.values())).row)
+    rows: list[dict[str, str | float]] = []
+    for metric in ("reward", "unsafe_hours"):
+        values = {x: METRICS[metric].scale * values_of(judged[x], metric) for x in names}
+        for one, other in itertools.combinations(names, 2):
+            found = paired(values[one], values[other], weights)
+            head = {"method": one, "minus": other, "judge": judge, "metric": metric}
+            rows.append({**head, **found, "word": word_of(found)})
+    return rows
+
+
+def paired(ours: np.ndarray, theirs: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """The difference of two rows; where they were trained unlike often, of the means over seeds."""
+    if len(ours) != len(theirs):
+        ours, theirs = ours.mean(0, keepdims=True), theirs.mean(0, keepdims=True)
+    return estimate(difference(ours, theirs), weights)
+
+
+def word_of(found: Found) -> str:
+    """Above or below zero, or undecided."""
+    if at(found, "low") > 0:
+        return "above"
+    return "below" if at(found, "high") < 0 else "undecided"
+
+
+def pairs_grid(comparison: Comparison) -> Grid:
+    """Reward of the row minus that of the column before the surest judge; undecided is said."""
+    judge = comparison.surest
+    known = {(x["method"], x["minus"]): x for x in pair_rows(comparison, judge)
+             if x["metric"] == "reward"}  # fmt: skip
+    names = [x for x in compared_rows(comparison) if x in comparison.before(judge)]
+
+    def cell(one: str, other: str) -> Cell:
+        sign, found = 1, known.get((one, other))
+        if found is None:
+            sign, found = -1, known.get((other, one))
+        if found is None:
+            return Cell("")
+        if found["word"] == "undecided":
+            return Cell("undecided")
+        return Cell(signed(sign * at(found, "mean")))
+
+    order = sorted(names, key=lambda x: -(comparison.reward(x, judge) or 0.0))
+    lines = tuple((Cell(name_of(x), strong=x == DEFAULT), *(cell(x, y) for y in order))
+                  for x in order)  # fmt: skip
+    note = (
+        "The row's reward minus the column's, paired by start. Undecided: the 95 % interval over "
+        "patients includes 0. The intervals are in tables/pairs.csv."
+    )
+    title = f"Every two rows, reward in {JUDGES[judge].words}: {heading(comparison)}"
+    return Grid(title, ("Method", *map(name_of, order)), lines, note=note)
+
+
+def row_grid(name: str, judged: Mapping[str, Judged], team: Mapping[str, Judged]) -> Grid:
+    """One row before every judge, and minus the clinicians from the same starts."""
+    lines = []
+    for judge, one in judged.items():
+        cells, weights = [Cell(JUDGES[judge].words)], resample(one.row)
+        for metric in ("reward", "unsafe_hours", "acp"):
+            shown = METRICS[metric]
+            own = shown.scale * values_of(one, metric)
+            cells.append(Cell(number(float(own.mean()), shown.digits)))
+            if metric == "acp":
+                continue
+            if judge not in team:
+                cells.append(Cell())
+                continue
+            found = paired(own, shown.scale * values_of(team[judge], metric), weights)
+            between = span(found["low"], found["high"], shown.digits)
+            words = f"{signed(found['mean'], shown.digits)} {between} {word_of(found)}"
+            cells.append(Cell(words))
+        lines.append(tuple(cells))
+    head = ("Judge", "reward", "minus clinicians", "unsafe hours, %", "minus clinicians", "ACP")
+    return Grid(name_of(name), head, tuple(lines))
+
+
 def cohorts_grid(comparisons: Sequence[Comparison], judge: str) -> Grid:
     """CORMPO's reward minus every other learned method's, one line per cohort."""
     asked = [one for one in comparisons if OURS in one.judged.get(judge, {})]

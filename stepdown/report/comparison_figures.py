@@ -26,11 +26,14 @@ from stepdown.evaluation.compare import (
 )
 from stepdown.report.comparison import (
     Comparison,
+    compared_rows,
     judges_of,
     mean_of,
     methods_of,
+    paired,
     preset_of,
     same_question,
+    word_of,
 )
 from stepdown.report.figures import (
     BARS,
@@ -72,6 +75,7 @@ from stepdown.report.labels import (
 from stepdown.signals import LEVELS
 
 BOTH: tuple[str, ...] = ("reward", "unsafe_hours")  # side by side
+GOOD, BAD = "#14602f", "#a3261f"  # as on the page
 CURVES = {
     "reward": "Reward an hour, in the ensemble",
     "penalty": "Penalty an hour",
@@ -102,7 +106,9 @@ def draw_comparison(comparison: Comparison) -> dict[str, bytes]:
     """All pictures that a comparison alone can give, by name."""
     values = constant_levels(comparison)
     kept = [one for one in comparison.curves.values() if any(x.ndim == 2 for x in one.values())]
-    pictures = {
+    against = draw_against(comparison)
+    pictures = {} if against is None else {"against": against}
+    pictures |= {
         "exploitation": draw_exploitation(comparison),
         "scores": draw_score_distributions(comparison),
         "mix": draw_action_mix(comparison),
@@ -115,6 +121,58 @@ def draw_comparison(comparison: Comparison) -> dict[str, bytes]:
     if any("levels" in one for one in comparison.curves.values()):
         pictures["training mix"] = draw_training_mix(comparison.curves)
     return pictures
+
+
+# ── the first screen ──────────────────────────────────────────────────────────────────────────────
+
+
+def draw_against(comparison: Comparison) -> bytes | None:
+    """Reward and unsafe hours of each minus the clinicians', in truth; none without a truth.
+
+    Filled: the interval does not include 0. Open and gray: undecided.
+    """
+    judge, truths = comparison.surest, comparison.truths
+    judged = comparison.before(judge)
+    if not truths or CLINICIANS not in judged:
+        return None
+    names = [x for x in compared_rows(comparison) if x in judged and x != CLINICIANS]
+    names.sort(key=lambda x: values_of(judged[x], "reward").mean())
+    weights = resample(judged[CLINICIANS].row)
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
+        for axis, metric in zip(panels, BOTH, strict=True):
+            shown = METRICS[metric]
+            team = shown.scale * values_of(judged[CLINICIANS], metric)
+            for place, name in enumerate(names):
+                own = shown.scale * values_of(judged[name], metric)
+                _against(axis, place, paired(own, team, weights), shown.sign)
+            axis.axvline(0, color=INK, lw=1.2)
+            better = "right" if shown.sign > 0 else "left"
+            words = shown.words.replace(", %", ", points")
+            axis.set_xlabel(f"{words}, minus the clinicians'\n({better} is better)")
+            axis.grid(axis="x", **GRID)
+            axis.set_axisbelow(True)
+            axis.margins(x=0.16)  # room for the words behind an interval
+        name_lines(panels[0], names)
+        panels[0].set_ylim(-0.6, len(names) - 0.4)
+
+    return to_png(draw, (10.5, 1.3 + 0.34 * len(names)))
+
+
+def _against(axis: Axes, place: int, found: Mapping[str, float], sign: float) -> None:
+    """One row: its interval and mean; green is better, red is worse, open gray is undecided."""
+    word = word_of(found)
+    color = {"above": GOOD, "below": BAD}.get(word, MUTED)
+    if sign < 0 and word != "undecided":
+        color = BAD if word == "above" else GOOD
+    axis.plot([found["low"], found["high"]], [place] * 2, color=color, lw=2.2)
+    fill = "white" if word == "undecided" else color
+    marker = {"above": ">", "below": "<"}.get(word, "o")
+    axis.plot(found["mean"], place, marker=marker, ms=7, color=color, mfc=fill, mew=1.6, zorder=3)
+    if word == "undecided":
+        axis.annotate("undecided", (found["high"], place), (9, 0), textcoords="offset points",
+                      va="center", fontsize=8.5, color=MUTED, annotation_clip=False)  # fmt: skip
 
 
 # ── what the twin promises, what the truth keeps ──────────────────────────────────────────────────

@@ -53,6 +53,12 @@ class Caption:
 
 
 CAPTIONS = {
+    "against": Caption(
+        "first",
+        "Who gains over the clinicians, in truth",
+        "Each row minus the clinicians, the same patients and the same chance for all, with 95 % "
+        "intervals over patients. Open and gray: the interval includes 0, so it is undecided.",
+    ),
     "exploitation": Caption(
         "truth",
         "What the twin promises, what the truth keeps",

@@ -27,6 +27,7 @@ from stepdown.evaluation.compare import (
 from stepdown.handover import Judged
 from stepdown.report.comparison import (
     ALL,
+    PAIRED,
     Comparison,
     Margin,
     Trials,
@@ -36,6 +37,7 @@ from stepdown.report.comparison import (
     claim_rows,
     claims_grid,
     cohorts_grid,
+    compared_rows,
     detectable_grid,
     drop_grid,
     drop_rows,
@@ -43,6 +45,9 @@ from stepdown.report.comparison import (
     judges_of,
     margin_of,
     mean_of,
+    pair_rows,
+    paired,
+    pairs_grid,
     penalty_grid,
     penalty_rows,
     safety_grid,
@@ -50,6 +55,7 @@ from stepdown.report.comparison import (
     search_grid,
     time_grid,
     time_rows,
+    word_of,
 )
 from stepdown.report.evidence import (
     NO_TRUTH,
@@ -190,7 +196,7 @@ def _kind(one: Comparison) -> tuple[str, str]:
 
 def make_tables(results: Results) -> dict[str, bytes]:
     """Every table as tidy CSV and as Markdown, by its path in the run."""
-    kinds = (_each, _claims, _cohorts, _further, _learned, _models)
+    kinds = (_each, _pairs, _claims, _cohorts, _further, _learned, _models)
     own = [table for tables in kinds for table in tables(results)]
     return files_of([*own, *evidence_tables(results.evidence)])
 
@@ -201,6 +207,14 @@ def _each(results: Results) -> list[Table]:
         Table(results.place(one), one.rows, [safety_grid(one), changes_grid(one)])
         for one in (*results.comparisons, *results.sampled)
     ]
+
+
+def _pairs(results: Results) -> list[Table]:
+    """Every two rows of the main comparison before the surest judge."""
+    main = results.main
+    rows = pair_rows(main, main.surest)
+    grids = [pairs_grid(main)] if len(compared_rows(main)) <= PAIRED else []
+    return [Table("tables/pairs", rows, grids)] if rows else []
 
 
 def _claims(results: Results) -> list[Table]:
@@ -301,15 +315,17 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     first = say_across(results.comparisons)
     more = [*say_comparisons(results.comparisons), *first_screen(results.evidence)]
     claims = "".join(part for table in _claims(results) for part in table.html)
+    told = "".join(f"<p>{html.escape(x)}</p>" for x in say_clinicians(results.main))
+    picture = show(results.pictures, "first")
     words = f"{NO_TRUTH} {results.allowed}".strip()
     warned = f'<p class="warn">{html.escape(words)}</p>' if results.recorded else ""
     summary = summary_html(results.main, first, [x for x in more if x != NO_TRUTH])
-    return f"{warned}{summary}<nav>{links}</nav>\n{claims}{caveat}"
+    return f"{warned}{picture}{told}{summary}<nav>{links}</nav>\n{claims}{caveat}"
 
 
 def _comparison(results: Results) -> str:
     main, *others = ("".join(table.html) for table in _each(results))
-    parts = [main]
+    parts = [main, *("".join(table.html) for table in _pairs(results))]
     more = (*results.comparisons[1:], *results.sampled)
     for one, tables in zip(more, others, strict=True):
         title = html.escape(heading(one).capitalize())
@@ -395,6 +411,26 @@ def headline(comparison: Comparison) -> list[str]:
             who = "CORMPO" if method == OURS else f"{name_of(method)}, the default,"
             said.append(f"{who} is {'; '.join(parts)}.")
     return said
+
+
+def say_clinicians(comparison: Comparison) -> list[str]:
+    """One sentence: whose reward in truth is above the clinicians', below it, or undecided."""
+    judge = comparison.surest
+    judged = comparison.before(judge)
+    if judge not in TRUE_JUDGES or CLINICIANS not in judged:
+        return []
+    weights, team = resample(judged[CLINICIANS].row), values_of(judged[CLINICIANS], "reward")
+    said: dict[str, list[str]] = {"above": [], "below": [], "undecided": []}
+    for name in sorted(
+        (x for x in compared_rows(comparison) if x in judged and x != CLINICIANS),
+        key=lambda x: -values_of(judged[x], "reward").mean(),
+    ):
+        found = paired(values_of(judged[name], "reward"), team, weights)
+        between = span(found["low"], found["high"])
+        said[word_of(found)].append(f"{name_of(name)} {signed(found['mean'])} {between}")
+    parts = [f"{word}: {', '.join(names)}" for word, names in said.items() if names]
+    place = JUDGES[judge].place
+    return [f"Reward minus the clinicians', {place}, {'; '.join(parts)}."] if parts else []
 
 
 def say_ranking(comparison: Comparison) -> list[str]:

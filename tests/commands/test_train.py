@@ -20,13 +20,21 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.artifacts import check_folder
 from stepdown.commands.train import KIND
+from stepdown.evaluation.judging import (
+    draw_judged_starts,
+    judge_in_patients,
+    judge_team,
+    latents_of,
+)
 from stepdown.experiment.jobs import HALF_DONE
 from stepdown.experiment.training import WATCHED
 from stepdown.export.datasets import read_d4rl, write_d4rl
+from stepdown.patients.cohort import world_of
 from stepdown.policies.methods import METHODS as TABLE
 from stepdown.policies.saved import load_policy
 from stepdown.policies.search import make_rule
 from stepdown.problem.hours import make_transitions
+from stepdown.records.files import read_cohort, read_latents, read_recipe
 from stepdown.records.split import read_note, read_parts
 from stepdown.twin.twins import load_twin
 from tests.app.sample_sizes import count
@@ -108,6 +116,23 @@ def test_every_epoch_has_a_line(method, trained):
     assert np.isfinite(last["twin_reward"])
     if method == "cormpo":
         assert last["penalty"] == pytest.approx(0.08 * last["uncertainty"], rel=1e-4)
+
+
+def test_a_training_ends_with_a_judgement(trained, shelf):
+    """Both seeds together, in the truth and in the twin, minus the clinicians."""
+    recipe = read_recipe(shelf / "cohort")
+    test = read_parts(shelf / "cohort").test
+    latents = latents_of(read_latents(shelf / "cohort"), read_cohort(shelf / "cohort"), test)
+    starts = draw_judged_starts(test, latents, 16, key=jr.key(1))
+    world, team = world_of(recipe), judge_team(starts, world_of(recipe))
+    policies = [load_policy(trained["bc"] / f"policy-{seed}")[0] for seed in range(2)]
+    own = [judge_in_patients(one, starts, world).scores["reward"].mean() for one in policies]
+    said = (trained["bc"] / "judged.txt").read_text()
+    patients, twin = said.splitlines()[-2:]
+    assert (patients[:13], twin[:8]) == ("test patients", "our twin")
+    assert float(patients.split()[2]) == pytest.approx(np.mean(own), abs=0.006)
+    apart = np.mean(own) - team.scores["reward"].mean()
+    assert float(patients.split()[3]) == pytest.approx(apart, abs=0.006)
 
 
 def test_the_policies_know_their_patients(trained, shelf):

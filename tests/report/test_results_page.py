@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from stepdown.artifacts import provenance
-from stepdown.report.comparison import Comparison, safety_grid
+from stepdown.report.comparison import Comparison, pair_rows, pairs_grid, safety_grid
 from stepdown.report.grids import to_markdown
 from stepdown.report.page import CAPTIONS, Section, make_page
 from stepdown.report.results_page import (
@@ -16,6 +16,7 @@ from stepdown.report.results_page import (
     lead_of,
     make_tables,
     results_page,
+    say_clinicians,
     summary_html,
 )
 from stepdown.training import FitConfig
@@ -90,6 +91,33 @@ def test_the_first_screen_speaks_of_the_default_first():
     assert line.startswith("| **Planner** |")
 
 
+def test_the_first_screen_says_who_is_above_the_clinicians_and_what_is_undecided(page):
+    """In truth hold and cloning lie [0, 2] around the clinicians' [-1, 1]: the pairs are +1, +1."""
+    (said,) = say_clinicians(comparison())
+    assert said == (
+        "Reward minus the clinicians', in true test patients, above: Look-ahead (ceiling) +4.00 "
+        "[+4.00, +4.00], CORMPO (KDE) +3.00 [+3.00, +3.00], MBPO, reward shaped +3.00 "
+        "[+3.00, +3.00], BC (cloning) +1.00 [+1.00, +1.00], Hold the level +1.00 [+1.00, +1.00]; "
+        "undecided: MBPO +0.50 [−0.50, +1.50]."
+    )
+    first = page[: page.index("<nav>")]
+    assert first.index("<img") < first.index("in true test patients, above")
+    assert say_clinicians(replace(comparison(), judged={"twin": comparison().judged["twin"]})) == []
+
+
+def test_pairs_whose_interval_includes_zero_are_printed_as_undecided():
+    rows = {(x["method"], x["minus"], x["metric"]): x for x in pair_rows(comparison(), "patients")}
+    one = rows["mbpo", "clinicians", "reward"]
+    assert (one["mean"], one["low"], one["high"], one["word"]) == (0.5, -0.5, 1.5, "undecided")
+    assert rows["bc", "hold", "reward"]["word"] == "undecided"  # they are the same
+    assert rows["bc", "clinicians", "reward"]["word"] == "above"
+    table = to_markdown(pairs_grid(comparison())).splitlines()
+    (clinicians,) = [line for line in table if line.startswith("| Clinicians")]
+    assert clinicians.count("undecided") == 1
+    assert clinicians.count("−1.00") == 2
+    assert "−4.00" in clinicians
+
+
 def test_the_lead_counts_methods_seeds_and_patients():
     said = lead_of(comparison())
     assert said.startswith("4 methods")
@@ -100,7 +128,7 @@ def test_the_page_needs_no_network(page):
     assert "http" not in re.sub(r"base64,[^\"]+", "", page)
     assert not re.findall(r"<(?:script|link|iframe)\b", page)
     sources = re.findall(r'src="([^"]{0,30})', page)
-    assert len(sources) == 6  # five of the comparison, and one that nobody has a caption for
+    assert len(sources) == 7  # six of the comparison, and one that nobody has a caption for
     assert all(source.startswith("data:image/png;base64,") for source in sources)
 
 
@@ -158,7 +186,17 @@ def test_results_need_a_comparison():
 
 
 def test_captions_belong_to_chapters():
-    known = {"truth", "scores", "bedside", "learning", "twin", "guardian", "records", "evidence"}
+    known = {
+        "first",
+        "truth",
+        "scores",
+        "bedside",
+        "learning",
+        "twin",
+        "guardian",
+        "records",
+        "evidence",
+    }
     assert {caption.chapter for caption in CAPTIONS.values()} == known
 
 
