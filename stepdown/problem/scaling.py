@@ -105,7 +105,8 @@ def fit_scaler(hours: Transitions) -> Scaler:
     """The scale of train patients; anybody else is refused."""
     require_role(hours, "train")
     count = len(hours.columns)
-    samples = np.asarray(hours.hour, np.float64)[..., :LEVEL].reshape(-1, count)
+    states = np.asarray(hours.hour, np.float64)
+    samples = states[..., :LEVEL].reshape(-1, count)
     known = np.flatnonzero(np.isfinite(samples).all(0))
     present = tuple(int(i) for i in known if hours.columns[i] not in MARKS)
     if lacking := [NAMES[i] for i in REQUIRED if i not in present]:
