@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepdown.artifacts import load_config
+from stepdown.app.recordings import require_one_hour as require_one_hour_of_a_run
+from stepdown.artifacts import ArtifactError, load_config
 from stepdown.evaluation.judging import draw_moments, judge_in_patients, judge_in_twin
 from stepdown.evaluation.second_twin import fit_second_twin
 from stepdown.export.datasets import write_d4rl
+from stepdown.export.onnx_models import onnx_files
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.guardians import DENSITIES
 from stepdown.handover import Role, Transitions, advance, require_one_hour
@@ -388,6 +390,16 @@ REFUSALS = {
 def test_whoever_reads_one_hour_says_so(who, tmp_path):
     with pytest.raises(ValueError, match=f"expected states of one hour, .* {who} reads, got 3"):
         REFUSALS[who](tmp_path)
+
+
+def test_graphs_and_the_app_read_one_hour(twin, tmp_path):
+    config = pocket("ridge", sizes=RidgeConfig(members=2, errors=64, history=HISTORY))
+    save_twin(tmp_path / "twin", twin, config)
+    with pytest.raises(ValueError, match="expected a twin that reads one hour, .* reads 3 h"):
+        onnx_files(tmp_path, ["twin"], include_patient_data=False)
+    with pytest.raises(ArtifactError, match="expected a policy that reads one hour, .* reads 3 h"):
+        require_one_hour_of_a_run(tmp_path / "policy", HISTORY)
+    require_one_hour_of_a_run(tmp_path / "policy", 1)
 
 
 def test_histories_that_nobody_reads_are_refused(twin):

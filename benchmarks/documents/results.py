@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.cohorts import read_lines
 from benchmarks.studies import (
     choosing,
+    constraint,
     history,
     independent_page,
     missing_signals,
@@ -50,6 +51,8 @@ def pages() -> dict[Path, str]:
     found = {"windows": windows(), "nine cohorts": nine_cohorts(), "density": density()}
     for study in STUDIES:
         found |= study.tables()
+    found["planners tried"] = independent_page.development_table()
+    found["constraint"] = constraint.table(read_lines(constraint.FILE))
     headline = independent_page.write_headline(independent_page.planned())
     tables = {"results.md": {"headline": headline}, "all-results.md": found}
     return {
