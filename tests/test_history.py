@@ -23,6 +23,7 @@ from stepdown.handover import Role, Transitions, advance, require_one_hour
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, draw_starts, play
 from stepdown.policies.bc import BCConfig, clone
+from stepdown.policies.constraint import Constrained
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.learning import ALONE, Task
 from stepdown.policies.planner import Planner, PlannerConfig, make_planner, walk_in
@@ -38,7 +39,7 @@ from stepdown.problem.hours import (
     make_transitions,
 )
 from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import CURRENT, LEVEL, LOWEST, MAP, SPEED
+from stepdown.signals import CURRENT, HR, LEVEL, LOWEST, MAP, SPEED
 from stepdown.twin.fit import KIND, SavedTwin, Twin, check_state, fit_twin, save_twin
 from stepdown.twin.ridge import RidgeConfig, features
 from stepdown.twin.rollout import follow_plans, roll_out
@@ -356,6 +357,30 @@ def test_a_twin_and_a_planner_keep_their_history(twin, tmp_path):
     assert isinstance(policy, Planner)
     assert policy.history == HISTORY
     assert eqx.tree_equal(policy, planner)
+
+
+def test_a_constraint_asks_about_the_last_hour_alone():
+    """A low pressure two hours ago forbids nothing now; one in the last hour does."""
+    calm = np.tile(np.asarray(SELECT.state[0, -1:]), (18, 1))
+    calm[:, MAP], calm[:, HR], calm[:, LEVEL] = 80.0, 75.0, 5.0
+    long_ago, just_now = calm.copy(), calm.copy()
+    long_ago[:6, MAP], just_now[12:, MAP] = 40.0, 40.0
+    bound = Constrained(Flat())
+    assert bound.history == HISTORY
+    for state, open_levels in ((long_ago, {3, 4, 5, 6, 7}), (just_now, {5, 6, 7})):
+        chances = np.exp(np.asarray(bound(jnp.asarray(state))))
+        assert set((np.flatnonzero(chances > 1e-6) + LOWEST).tolist()) == open_levels
+
+
+class Flat(eqx.Module):
+    """All levels alike, after three hours."""
+
+    @property
+    def history(self) -> int:
+        return HISTORY
+
+    def __call__(self, state):
+        return jnp.zeros(8)
 
 
 def test_a_planner_wants_the_hours_that_its_twin_reads(twin):
