@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepdown.artifacts import load_config
+from stepdown.app.recordings import require_one_hour as require_one_hour_of_a_run
+from stepdown.artifacts import ArtifactError, load_config
 from stepdown.evaluation.judging import draw_moments, judge_in_patients, judge_in_twin
 from stepdown.evaluation.second_twin import fit_second_twin
 from stepdown.export.datasets import write_d4rl
+from stepdown.export.onnx_models import onnx_files
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.guardians import DENSITIES
 from stepdown.handover import Role, Transitions, advance, require_one_hour
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.patients.episodes import Mode, draw_starts, play
 from stepdown.policies.bc import BCConfig, clone
+from stepdown.policies.constraint import Constrained
 from stepdown.policies.ensemble import fit_ensemble
 from stepdown.policies.learning import ALONE, Task
 from stepdown.policies.planner import Planner, PlannerConfig, make_planner, walk_in
@@ -36,7 +39,7 @@ from stepdown.problem.hours import (
     make_transitions,
 )
 from stepdown.problem.scaling import fit_scaler
-from stepdown.signals import CURRENT, LEVEL, LOWEST, MAP, SPEED
+from stepdown.signals import CURRENT, HR, LEVEL, LOWEST, MAP, SPEED
 from stepdown.twin.fit import KIND, SavedTwin, Twin, check_state, fit_twin, save_twin
 from stepdown.twin.ridge import RidgeConfig, features
 from stepdown.twin.rollout import follow_plans, roll_out
@@ -281,10 +284,10 @@ def test_the_window_shifts_in_a_twin_however_it_is_played(twin):
 
     walk = walk_in(twin)
     ahead = jax.jit(lambda now, level, key: walk.ahead(now, level, key=key))
-    now = jax.jit(walk.read)(state)
+    now = eqx.filter_jit(walk.read)(state)
     for level, key in zip(plan, jr.split(luck[0], 4), strict=True):
         now = ahead(now, jnp.asarray(level), key)
-    np.testing.assert_allclose(jax.jit(walk.shown)(now), slow[-1], rtol=1e-3, atol=0.05)
+    np.testing.assert_allclose(eqx.filter_jit(walk.shown)(now), slow[-1], rtol=1e-3, atol=0.05)
 
 
 class Remembers(eqx.Module):
@@ -356,6 +359,30 @@ def test_a_twin_and_a_planner_keep_their_history(twin, tmp_path):
     assert eqx.tree_equal(policy, planner)
 
 
+def test_a_constraint_asks_about_the_last_hour_alone():
+    """A low pressure two hours ago forbids nothing now; one in the last hour does."""
+    calm = np.tile(np.asarray(SELECT.state[0, -1:]), (18, 1))
+    calm[:, MAP], calm[:, HR], calm[:, LEVEL] = 80.0, 75.0, 5.0
+    long_ago, just_now = calm.copy(), calm.copy()
+    long_ago[:6, MAP], just_now[12:, MAP] = 40.0, 40.0
+    bound = Constrained(Flat())
+    assert bound.history == HISTORY
+    for state, open_levels in ((long_ago, {3, 4, 5, 6, 7}), (just_now, {5, 6, 7})):
+        chances = np.exp(np.asarray(bound(jnp.asarray(state))))
+        assert set((np.flatnonzero(chances > 1e-6) + LOWEST).tolist()) == open_levels
+
+
+class Flat(eqx.Module):
+    """All levels alike, after three hours."""
+
+    @property
+    def history(self) -> int:
+        return HISTORY
+
+    def __call__(self, state):
+        return jnp.zeros(8)
+
+
 def test_a_planner_wants_the_hours_that_its_twin_reads(twin):
     made = make_planner(Task(TRAIN, SELECT, dynamics=twin), PlannerConfig(), jr.key(0))
     assert made.history == HISTORY
@@ -388,6 +415,16 @@ REFUSALS = {
 def test_whoever_reads_one_hour_says_so(who, tmp_path):
     with pytest.raises(ValueError, match=f"expected states of one hour, .* {who} reads, got 3"):
         REFUSALS[who](tmp_path)
+
+
+def test_graphs_and_the_app_read_one_hour(twin, tmp_path):
+    config = pocket("ridge", sizes=RidgeConfig(members=2, errors=64, history=HISTORY))
+    save_twin(tmp_path / "twin", twin, config)
+    with pytest.raises(ValueError, match="expected a twin that reads one hour, .* reads 3 h"):
+        onnx_files(tmp_path, ["twin"], include_patient_data=False)
+    with pytest.raises(ArtifactError, match="expected a policy that reads one hour, .* reads 3 h"):
+        require_one_hour_of_a_run(tmp_path / "policy", HISTORY)
+    require_one_hour_of_a_run(tmp_path / "policy", 1)
 
 
 def test_histories_that_nobody_reads_are_refused(twin):

@@ -18,6 +18,7 @@ from benchmarks.cohorts import read_lines
 from benchmarks.studies import (
     charted,
     choosing,
+    constraint,
     history,
     independent_page,
     missing_signals,
@@ -51,6 +52,8 @@ def pages() -> dict[Path, str]:
     found = {"windows": windows(), "nine cohorts": nine_cohorts(), "density": density()}
     for study in STUDIES:
         found |= study.tables()
+    found["planners tried"] = independent_page.development_table()
+    found["constraint"] = constraint.table(read_lines(constraint.FILE))
     headline = independent_page.write_headline(independent_page.planned())
     tables = {"results.md": {"headline": headline}, "all-results.md": found}
     return {

@@ -209,7 +209,7 @@ def planned_table(lines: list[Line]) -> str:
         rows.append([str(history), *cells, f"{room:.1f}", f"{unsafe:+.2f}"])
     names = [f"{preset}, version {version}" for preset, version, _ in COHORTS]
     heads = ["history, h", *names, "mean, %", "unsafe hours, points"]
-    words = f"By the rule fixed before: {chosen(lines)} h."
+    words = f"By the rule fixed before, among these: {chosen(lines)} h." if rows else "Not run yet."
     return f"{make_table(heads, rows)}\n\n{words}"
 
 

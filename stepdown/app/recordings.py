@@ -82,6 +82,8 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
     guardian, saved = load_guardian(run / "guardian")
     policy, known = load_policy(run / "policy") if "policy" in _kinds(run) else (None, None)
     scaler = guardian.density.pairs.scaler
+    for kind, history in (("twin", twin.history), ("policy", known.history if known else 1)):
+        require_one_hour(run / kind, history)
     if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
         raise ArtifactError(
             f"{run}: expected a twin of one hour, got {twin.steps} samples of "
@@ -120,6 +122,15 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
         "guardian_holds_patient_data": saved.contains_patient_data,
     }
     return Loaded(engine, stays, read_stays(parts.train, pump_of_table(engine.table)), card)
+
+
+def require_one_hour(path: Path, history: int) -> None:
+    """Refuse a model that reads more than the last hour: an answer here begins with one hour."""
+    if history > 1:
+        raise ArtifactError(
+            f"{path}: expected a {path.name} that reads one hour, as the app asks about, got one "
+            f"that reads {history} h. Fit it with a history of 1."
+        )
 
 
 def _check_columns(run: Path, parts: Parts, columns: dict[str, tuple[str, ...]]) -> None:

@@ -85,7 +85,7 @@ def fit_trees(train: Transitions, select: Transitions, config: TreesConfig) -> T
     table, boosters = lightgbm.Dataset(tree_inputs(train), free_raw_data=False), {}
     for step in range(far.shape[1]):
         for column in scaler.present:
-            table.set_label(far[:, step, column])
+            table.set_label(np.ascontiguousarray(far[:, step, column]))
             boosters[step, column] = lightgbm.train(settings, table, config.rounds)
     blind = Trees(boosters, np.zeros((1, *far.shape[1:]), np.float32), config)
     errors = np.asarray(select.next_state) - blind.center(select)
