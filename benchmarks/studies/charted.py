@@ -21,6 +21,7 @@ true one. Development seeds alone; nothing here was used to choose anything.
 import argparse
 import json
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +69,7 @@ from stepdown.records.charted import ChartedConfig, make_charted
 from stepdown.records.mimic import read_mimic
 from stepdown.records.pieces import unwatched
 from stepdown.records.split import split_patients
+from stepdown.report.grids import PROSE
 from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 from stepdown.training import FitConfig
 from stepdown.twin.fit import Twin, fit_twin
@@ -664,12 +666,16 @@ def tables() -> dict[str, str]:
 
 def _about(lines: list[Row]) -> str:
     sizes, seconds = lines[0]["sizes"], sum(x["seconds"] for x in lines)
-    cohorts = ", ".join(dict.fromkeys(f"{x['preset']} {x['seed']}" for x in lines))
-    return (
-        f"`python -m benchmarks.studies.charted --out docs/results/charted.jsonl`, two shared CPU\n"
-        f"cores, jax {lines[0]['jax']}, {seconds:,} s in all. Cohorts {cohorts}, version 2, "
-        f"{sizes['patients']} patients to\nfit on, {sizes['fresh']} others to judge by, "
-        f"{sizes['starts']} starts of six hours."
+    cohorts = {
+        part: [f"{x['preset']} {x['seed']}" for x in lines if x["part"] == part] for part in PARTS
+    }
+    told = "; ".join(f"{part}: {', '.join(names)}" for part, names in cohorts.items())
+    return textwrap.fill(
+        "`python -m benchmarks.studies.charted --out docs/results/charted.jsonl`, two shared CPU "
+        f"cores, jax {lines[0]['jax']}, {seconds:,} s in all. Cohorts of version 2: {told}; "
+        f"{sizes['patients']} patients to fit on, {sizes['fresh']} others to judge by, "
+        f"{sizes['starts']} starts of six hours in each.",
+        PROSE,
     )
 
 
@@ -687,6 +693,8 @@ def _over(lines: list[Row], place: int, *path: Any, kind: str = "rows") -> list[
 def _mean(values: Sequence[float], digits: int = 1, sign: str = "") -> str:
     """The mean over cohorts, and the least and largest."""
     low, high = min(values), max(values)
+    if len(values) == 1:
+        return f"{low:{sign}.{digits}f}".replace("-", "−")
     ends = f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
     return f"{np.mean(values):{sign}.{digits}f} ({ends})".replace("-", "−")
 
