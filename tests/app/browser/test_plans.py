@@ -1,4 +1,4 @@
-"""Plans, the list, own patients and reviews on the page: built by keys and by drag, kept in links."""
+"""Plans, the list, own patients and reviews on the page: by keys and by drag, kept in links."""
 
 import json
 import re
