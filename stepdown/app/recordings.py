@@ -37,7 +37,7 @@ from stepdown.records.split import (
 from stepdown.signals import FURTHER, HORIZON, KNOWN, LEVELS, MARKS, NAMES, REQUIRED
 from stepdown.twin.twins import load_twin
 
-TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
+TABLES = ("twin", "guardian", "risks")  # of a run, shown in the model card where they are
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 HISTORY = 6  # hours of a request
 OLDEST = 24.0  # h after which a further value is no longer shown as one of now

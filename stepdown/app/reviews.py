@@ -1,9 +1,9 @@
-"""A study out of the audit: who chose what before the model was shown, and how far both agree. Pure.
+"""A study out of the audit: who chose what before the model was shown, how far both agree. Pure.
 
 A choice is blind if nobody had the model's answer for that moment on a screen before, other than
-reviewers who had chosen already and saw it for themselves. Only a reviewer's first choice for a moment counts,
-if it was blind and the model said something to agree with: acceptable levels, a level to act on, or
-to hold and watch.
+reviewers who had chosen already and saw it for themselves. Only a reviewer's first choice for a
+moment counts, if it was blind and the model said something to agree with: acceptable levels, a
+level to act on, or to hold and watch.
 """
 
 import itertools

@@ -27,7 +27,7 @@ from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_m
 from stepdown.app.request import LONGEST, Request, request_from_dict
 from stepdown.app.reviews import counted, summarize
 from stepdown.app.security import COOKIE, hash_token
-from stepdown.app.service import BANNER, Line, Service, now_text
+from stepdown.app.service import BANNER, Line, Service
 from stepdown.app.whatif import unknowns
 from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVELS, LOWEST
 

@@ -227,8 +227,8 @@ class Judge:
         refused = codes["R10"] | codes["R11"] | codes["R16"]
         return ~np.any(list(self.forbidden.values()), axis=0) & ~refused
 
-    def place(self, outlook: Outlook) -> np.ndarray:
-        """Where the gates place each level."""
+    def place(self, outlook: Outlook, *, kept: bool = True) -> np.ndarray:
+        """Where the gates place each level; words of a moment ago are `kept` where it is open."""
         codes = self.codes(outlook)
         return gates.place_levels(
             self.read.bed,
@@ -236,12 +236,12 @@ class Judge:
             ~(codes["R10"] | codes["R11"] | codes["R16"]),
             steady.risk_interval(outlook),
             self.engine.gates,
-            self.before,
+            self.before if kept else None,
         )
 
     def unclear(self, outlook: Outlook) -> np.ndarray:
-        """Levels that need further courses."""
-        place, level = self.place(outlook), int(self.read.bed.level)
+        """Levels that need further courses; a word that is kept answers no question."""
+        place, level = self.place(outlook, kept=False), int(self.read.bed.level)
         return steady.unclear(outlook, place, self.open_to(outlook), level)
 
 

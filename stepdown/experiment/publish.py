@@ -186,6 +186,8 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         "tables/cohort.csv": to_csv(moment_rows(rows)),
         "tables/guardian.csv": to_csv(guardian_rows(guardians), digits=None),
     }
+    if JUDGING_TWIN in plan.twins and (risks := desk.info(plan.twins[JUDGING_TWIN])["risks"]):
+        tables["tables/risks.csv"] = to_csv(risks)
     named = {x.replace(", ", "-").replace(" ", "-"): png for x, png in pictures.items()}
     return (
         patients

@@ -127,6 +127,16 @@ def test_further_courses_are_those_of_the_same_luck_and_stop_when_it_is_clear(en
     np.testing.assert_array_equal(seen.left[:, : engine.draws], look(engine, state, Limits()).left)
 
 
+def test_a_word_of_a_moment_ago_is_kept_only_after_further_courses(engine, answered):
+    """A level that was risky and of which hardly a course leaves now is acceptable, not kept."""
+    request, answer = next((r, a) for r, a in answered if a["acceptable"])
+    before = {str(p): "risky" for p in answer["acceptable"]}
+    again = what_if(engine, request, before=before)
+    for p in answer["acceptable"]:
+        one, then = again["candidates"][p - 2], answer["candidates"][p - 2]
+        assert (one["word"], one["risk"]["draws"]) == ("acceptable", then["risk"]["draws"])
+
+
 def test_the_same_patient_hardly_changed_never_gets_the_opposite_word(engine, answered):
     """The moments nearest to the line, where 25 of 39 changed their answer once."""
 

@@ -122,7 +122,8 @@ function drawResult(result, state, past, limits) {
     h("li", { class: one.look }, h("i", { class: "key", "aria-hidden": "true" }), `${one.name}: ${one.words}`)), h("li", {}, "thick: median · thin: 90 % band"));
   const far = answer.hours > answer.tested_hours ? h("p", { class: "note", "data-testid": "untested" }, `Forecasts have been tested over ${answer.tested_hours} h; what lies beyond is a guess.`) : null;
   const tools = h("div", { class: "row" }, toggle);
-  result.replaceChildren(legend, tools, grid, far ?? "", risks(answer, plans), evidence(answer, plans), provenance(answer));
+  result.replaceChildren(legend, tools, grid, far ?? "", risks(answer, plans), evidence(answer, plans),
+    h("p", { class: "note" }, `Not known to this model: ${answer.unknowns.join(", ")}.`), provenance(answer));
   charts.forEach((one) => one.mount());
   tools.append(linkedCharts(grid, charts.map(({ name, look }) => ({ name, look })), spanOf(state), answer.grid_min).node);
 }
@@ -174,5 +175,5 @@ function evidence(answer, plans) {
 function provenance(answer) {
   return h("p", { class: "provenance" }, `model ${answer.model?.version ?? DASH} · `, h("span", { "data-testid": "model-hash" }, answer.model ? `${answer.model.sha256.slice(0, 12)}…` : DASH), " · ",
     h("a", { href: `/audit?entry=${answer.audit_id}`, "data-testid": "audit-id" }, `audit ${entryName(answer.audit_id)}`), " · ",
-    h("a", { href: `/v1/audit/${answer.audit_id}/replay` }, "replay"), ` · Not known to this model: ${answer.unknowns.join(", ")}`);
+    h("a", { href: `/v1/audit/${answer.audit_id}/replay` }, "replay"));
 }
