@@ -10,15 +10,19 @@ READY := .venv/ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
 
-.PHONY: help setup demo test browser test-clients clean
+.PHONY: help setup demo docs test browser test-clients clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## create .venv and install the pinned versions
 
-demo: $(READY) ## run the whole journey on the embedded default, into runs/demo
+demo: $(READY) ## patients, models, policies, judges, one report, into runs/demo
 	$(BIN)/stepdown run demo --out runs/demo
+
+docs: $(READY) ## build the site into .cache/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site: .cache/site/index.html"
 
 test: $(READY) browser ## format, lint, types, layering, tests
 	$(BIN)/ruff format --check .

@@ -20,6 +20,7 @@ A name is loaded when it is used first, so that the import costs nothing.
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,6 +82,41 @@ _HOMES = {
     "judge_in_twin": "evaluation.judging",
     "evaluate": "commands.evaluate",
 }
+
+
+_ENVIRONMENTS = {"Patients-v0": "make_patients", "Twin-v0": "make_twin"}
+
+
+def _register() -> None:
+    """Make the environments known to Gymnasium, as `stepdown/Patients-v0` and `Patients-v0`.
+
+    `gymnasium.make("stepdown:Patients-v0")` imports what stands before the colon and then looks for
+    the rest.
+    """
+    gymnasium = sys.modules["gymnasium.envs.registration"]
+    for name, maker in _ENVIRONMENTS.items():
+        place = f"stepdown.problem.environment:{maker}"
+        for known in (f"stepdown/{name}", name):
+            gymnasium.register(
+                known, place, max_episode_steps=6, vector_entry_point=f"{place}_vector"
+            )
+
+
+class _WaitForGymnasium:
+    """Registers when Gymnasium is imported after us; without it nothing happens."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Look whether Gymnasium is ready to be told, and find nothing."""
+        ready = hasattr(sys.modules.get("gymnasium.envs.registration"), "register_envs")
+        if ready and name.startswith("gymnasium."):
+            sys.meta_path.remove(self)
+            _register()
+
+
+if "gymnasium" in sys.modules:
+    _register()
+else:
+    sys.meta_path.insert(0, _WaitForGymnasium())
 
 
 def __getattr__(name: str) -> Any:

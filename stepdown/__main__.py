@@ -126,6 +126,36 @@ COMMANDS: dict[str, Command] = {
         "search",
         "Try a method's six settings on select patients, judged by the twin.",
     ),
+    "benchmark data": Command(
+        "benchmark",
+        "DataConfig",
+        "write_data",
+        "Write a versioned data set: Parquet and Minari, hashes and a card.",
+    ),
+    "benchmark run": Command(
+        "benchmark",
+        "SubmitConfig",
+        "submit",
+        "Judge a policy on the open patients of a data set and leave a submission file.",
+    ),
+    "benchmark verify": Command(
+        "benchmark",
+        "VerifyConfig",
+        "verify",
+        "Judge a submission again: the same policy, protocol and numbers.",
+    ),
+    "benchmark board": Command(
+        "benchmark",
+        "BoardConfig",
+        "board",
+        "Make the page of the board from submission files.",
+    ),
+    "benchmark seal": Command(
+        "benchmark",
+        "SealConfig",
+        "seal",
+        "Draw the seeds of sealed patients, and print the digests that go into the protocol.",
+    ),
     "app": Command(
         "app",
         "AppConfig",

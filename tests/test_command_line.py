@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from stepdown import __version__
 from stepdown.__main__ import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -27,11 +30,11 @@ from stepdown.__main__ import COMMANDS, main
             "invalid choice 'mild' for argument '--preset'; "
             "expected one of ('guarded', 'benign', 'hidden').",
         ),
-        ("run --out x", "expected {pocket,demo,paper,full}, got nothing."),
+        ("run --out x", "expected {pocket,demo,overnight,paper,full}, got nothing."),
         (
             "run all --out x",
             "invalid choice 'all' for argument 'preset'; expected one of ('pocket', 'demo', "
-            "'paper', 'full').",
+            "'overnight', 'paper', 'full').",
         ),
     ],
 )
@@ -103,6 +106,7 @@ def test_help_names_every_option_with_its_default(command, capsys):
     assert config.__doc__ in printed.out
     assert config.__doc__ == COMMANDS[command].words  # help of help
     positional = {"preset", "file", "source", "method", "run", "folder", "cohorts"}
+    positional |= {"policy", "submission", "submissions", "data_set"}
     for name, field in config.__dataclass_fields__.items():
         if name not in positional:
             word = f"no-{name}" if field.default is True else name  # what changes the default
@@ -118,6 +122,64 @@ def test_the_overview_names_every_command(capsys):
     for name, command in COMMANDS.items():
         assert f"  {name}" in printed
         assert command.words in printed
+
+
+@pytest.mark.parametrize("family", ["twin", "guardian", "audit", "benchmark"])
+def test_a_first_word_of_two_has_help(family, capsys):
+    assert main([family, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: stepdown {family} COMMAND [OPTIONS]\n")
+    own = [name for name in COMMANDS if name.startswith(f"{family} ")]
+    assert [line.strip() for line in printed.splitlines() if line.startswith(f"  {family} ")] == [
+        f"{name:16s}{COMMANDS[name].words}".strip() for name in own
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("simulat", "See stepdown --help. Did you mean simulate?"),
+        ("twin fitt", "See stepdown twin --help. Did you mean twin fit?"),
+        ("simulate --out x --patient 3", "See stepdown simulate --help. Did you mean --patients?"),
+        ("run demoo --out x", "See stepdown run --help. Did you mean demo?"),
+        ("run xyz --out x", "See stepdown run --help."),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(words, hint, capsys):
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("twin fit --coh", "--cohort"),
+        ("guardian s", "score search"),
+        ("run ove", "overnight"),
+        ("simu", "simulate"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_presets(typed, offered, capsys):
+    assert main(["--completion", "bash"]) == 0
+    words = ["stepdown", *typed.split()]
+    script = (
+        capsys.readouterr().out
+        + f"""
+COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _stepdown; echo "${{COMPREPLY[@]}}"
+"""
+    )
+    told = subprocess.check_output(["bash", "-c", script], text=True)
+    assert told.strip() == offered
+
+
+def test_messages_name_no_class_of_ours():
+    """A type's name may stand in a message only where it is an error of somebody's own."""
+    found = []
+    for path in (ROOT / "stepdown").rglob("*.py"):
+        for line in path.read_text("utf-8").splitlines():
+            if "__name__" in line and "type(" in line and "type(error)" not in line:
+                found.append(f"{path.name}: {line.strip()}")
+    assert [x for x in found if not x.startswith(("artifacts", "jobs"))] == []
 
 
 def test_the_installed_command_tells_its_version():

@@ -22,13 +22,14 @@ from benchmarks.clocks import clock
 from benchmarks.cohorts import DEATH
 from stepdown.evaluation.behavior import fit_behavior
 from stepdown.evaluation.decisions import make_decisions
-from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, latents_of
+from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients
 from stepdown.evaluation.off_policy import estimate_off_policy, prepare_records
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
 from stepdown.policies.networks import LearnedPolicy, make_network
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import fit_scaler
+from stepdown.records.latents import latents_of
 from stepdown.records.split import split_patients
 from stepdown.training import FitConfig, member
 

@@ -33,7 +33,7 @@ from stepdown.evaluation.certificate import (
 )
 from stepdown.evaluation.compare import spearman
 from stepdown.evaluation.guardians import charge_all
-from stepdown.evaluation.judging import draw_judged_starts, latents_of
+from stepdown.evaluation.judging import draw_judged_starts
 from stepdown.experiment.evidence_jobs import read_as_trained
 from stepdown.experiment.jobs import Desk
 from stepdown.experiment.patients import read_parts, read_truth
@@ -50,6 +50,7 @@ from stepdown.policies.methods import OURS_METHOD
 from stepdown.policies.rules import RULES
 from stepdown.policies.saved import POLICIES
 from stepdown.problem.hours import make_transitions
+from stepdown.records.latents import latents_of
 from stepdown.records.split import SPLIT, split_patients
 from stepdown.signals import LEVEL
 from stepdown.training import member

@@ -66,7 +66,6 @@ from stepdown.evaluation.judging import (
     judge_in_patients,
     judge_in_twin,
     judge_team,
-    latents_of,
     moments_of,
 )
 from stepdown.evaluation.second_twin import fit_second_twin
@@ -80,6 +79,7 @@ from stepdown.policies.learning import apply_changes
 from stepdown.policies.methods import make_recipe
 from stepdown.policies.rules import RULES
 from stepdown.problem.scaling import fit_scaler
+from stepdown.records.latents import latents_of
 from stepdown.signals import LEVELS
 from stepdown.twin.fit import fit_twin
 

@@ -61,7 +61,7 @@ def compare_plans(
         "hours": hours,
         "tested_hours": TESTED,
         "quality": quality_notes(seen.read, seen.filled, seen.absent, engine.used),
-        "unknowns": unknowns(engine),
+        "unknowns": unknowns(engine.names),
         "model": engine.model,
     }
     if seen.judge is None or seen.outlook is None or seen.codes:

@@ -137,12 +137,13 @@ def _row_name(name: str) -> str:
 # ── where a policy comes from ────────────────────────────────────────────────────────────────────
 
 Open = Callable[[Plan, Desk], Given]
+Check = Callable[[Mapping[str, Any], Path], None]  # refuses a policy by its note of patients
 
 
 def find_source(policy: str | Path | HourlyFunction | Policy) -> tuple[Open, str, str]:
     """How to open a policy beside a run, the usual name of its row, and a digest of it."""
     if isinstance(policy, eqx.Module) and callable(policy):
-        return (lambda plan, desk: Given(policy)), type(policy).__name__, secrets.token_hex(16)
+        return (lambda plan, desk: Given(policy)), "policy of Python", secrets.token_hex(16)
     if callable(policy):
         own = getattr(policy, "__name__", "function")
         return _opener(policy, own), f"{own} of Python", secrets.token_hex(16)
@@ -211,8 +212,46 @@ def _read_onnx(file: Path) -> HourlyFunction:
     return read_onnx_policy(file)
 
 
+def find_policy(policy: str, states: np.ndarray, check: Check) -> tuple[Given, str]:
+    """A policy without a run, tried on these hours, and its digest; see `find_source`."""
+    text, (path, colon, function) = policy, policy.rpartition(":")
+    if colon and path.endswith(".py"):
+        file = _file(Path(path))
+        own = make_foreign(_load_function(file, function), states, text)
+        return Given(own), hashlib.sha256(file.read_bytes()).hexdigest()
+    if text.endswith(ONNX):
+        file = _file(Path(text))
+        own = make_foreign(_read_onnx(file), states, file.name)
+        return Given(own), hashlib.sha256(file.read_bytes()).hexdigest()
+    folders, digest = _folders(Path(text))
+    return _read_trained(folders, check), digest
+
+
 def _trained(path: Path) -> tuple[Open, str, str]:
     """The policies of a folder of `stepdown train`, or the one policy of a run."""
+    folders, digest = _folders(path)
+
+    def open_there(plan: Plan, desk: Desk) -> Given:
+        test = read_parts(desk, plan.patients)[2]
+
+        def unseen(note: Mapping[str, Any], folder: Path) -> None:
+            require_unseen({"patients": note.get("patients", [])}, test, folder)
+
+        return _read_trained(folders, unseen)
+
+    return open_there, path.resolve().name, digest
+
+
+def _read_trained(folders: list[Path], check: Check) -> Given:
+    """Saved policies, one for each seed, that have not seen the patients who judge them."""
+    for folder in folders:
+        check(check_folder(folder, POLICY)["about"].get(NOTE, {}), folder)
+    policies = [load_policy(folder)[0] for folder in folders]
+    return Given(stack(policies), len(policies)) if len(policies) > 1 else Given(policies[0])
+
+
+def _folders(path: Path) -> tuple[list[Path], str]:
+    """The folders of saved policies, and their digest."""
     if not (path / MANIFEST).is_file():
         raise FileNotFoundError(f"expected {WHAT}, got {path}, which is none of them.")
     if any(path.glob("policy-*")):
@@ -220,21 +259,7 @@ def _trained(path: Path) -> tuple[Open, str, str]:
         folders = sorted(path.glob("policy-*"), key=lambda x: int(x.name.rpartition("-")[2]))
     else:
         digest, folders = check_folder(path, POLICY)["sha256"], [path]
-
-    def open_there(plan: Plan, desk: Desk) -> Given:
-        for folder in folders:
-            _require_unseen(folder, plan, desk)
-        policies = [load_policy(folder)[0] for folder in folders]
-        return Given(stack(policies), len(policies)) if len(policies) > 1 else Given(policies[0])
-
-    return open_there, path.resolve().name, digest
-
-
-def _require_unseen(folder: Path, plan: Plan, desk: Desk) -> None:
-    """Refuse a policy that has seen the patients by whom the run judges."""
-    note = check_folder(folder, POLICY)["about"].get(NOTE, {})
-    require_unseen({"patients": note.get("patients", [])}, read_parts(desk, plan.patients)[2],
-                   folder)  # fmt: skip
+    return folders, digest
 
 
 # ── what is printed ──────────────────────────────────────────────────────────────────────────────

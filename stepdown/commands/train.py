@@ -36,7 +36,6 @@ from stepdown.evaluation.judging import (
     judge_in_twin,
     judge_plans,
     judge_team,
-    latents_of,
     moments_of,
 )
 from stepdown.experiment.datasets import FitEnsemble, Source
@@ -63,6 +62,7 @@ from stepdown.policies.saved import POLICY, save_policy
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.scaling import Scaler
 from stepdown.records.files import LATENTS, read_cohort, read_latents, read_recipe
+from stepdown.records.latents import latents_of
 from stepdown.records.split import (
     NOTE,
     SPLIT,

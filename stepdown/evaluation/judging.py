@@ -47,18 +47,6 @@ LOOK_AHEAD, REACH = 2, 2  # hours of the look-ahead, and levels up or down that 
 SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulator's groups
 
 
-def latents_of(latents: Latents, whole: Cohort, part: Cohort) -> Latents:
-    """The truth behind some of a cohort's patients, such as the test patients."""
-    number = {name: row for row, name in enumerate(whole.patient)}
-    if unknown := [name for name in part.patient if name not in number]:
-        raise ValueError(
-            f"expected patients of the cohort, got {unknown[0]!r}, who is not in it. "
-            "Split the cohort that the latents belong to."
-        )
-    rows = np.array([number[name] for name in part.patient])
-    return jax.tree.map(lambda x: x[rows], latents)
-
-
 def draw_judged_starts(
     cohort: Cohort, latents: Latents, count: int, *, history: int = 1, key: PRNGKeyArray
 ) -> Starts:

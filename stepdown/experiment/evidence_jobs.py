@@ -48,7 +48,6 @@ from stepdown.evaluation.judging import (
     judge_in_twin,
     judge_plans,
     judge_team,
-    latents_of,
 )
 from stepdown.evaluation.off_policy import (
     Estimate,
@@ -72,6 +71,7 @@ from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Cohort, Dynamics, Judged, Policy, Role
 from stepdown.patients.cohort import CohortConfig
 from stepdown.policies.rules import RULES
+from stepdown.records.latents import latents_of
 from stepdown.signals import HORIZON
 from stepdown.training import member
 from stepdown.twin.fit import Twin

@@ -19,7 +19,6 @@ from stepdown.evaluation.judging import (
     judge_plans,
     judge_team,
     judged_to_arrays,
-    latents_of,
     moments_of,
 )
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info
@@ -30,6 +29,7 @@ from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort
 from stepdown.patients.episodes import Starts
 from stepdown.patients.population import World
 from stepdown.policies.rules import RULES
+from stepdown.records.latents import latents_of
 
 TEAM, LOOK_AHEAD = "clinicians", "look-ahead"
 FRESH_SEED = 70_000  # added to the seed of a cohort, for patients that nobody has seen

@@ -1,4 +1,4 @@
-"""How large a run is: four presets of one config.
+"""How large a run is: five presets of one config.
 
 Who is compared in `full`, on which cohorts, and on which one `paper` is judged stands in
 design.json beside this file, committed before the results.
@@ -24,7 +24,7 @@ from stepdown.twin.fit import TwinConfig
 from stepdown.twin.transformer import TransformerConfig
 from stepdown.twin.twins import JUDGING_TWIN, PAPER_TWIN, TWINS, twin_config
 
-RunPreset = Literal["pocket", "demo", "paper", "full"]
+RunPreset = Literal["pocket", "demo", "overnight", "paper", "full"]
 JudgeName = Literal["tdt", "best", "both"]
 
 
@@ -154,9 +154,24 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
         methods=("bc", "mbpo", "cormpo_kde", DEFAULT_METHOD),
         rules=("hold",),
         seeds=1,
-        shrink=Shrink(6000, 500, 256, (128, 128), 2000, 20),
+        shrink=Shrink(4000, 500, 256, (64, 64), 2000, 20),
         episodes=600,
         fresh=150,
+        sweeps=False,
+    ),
+    "overnight": ExperimentConfig(  # what `paper` compares, for two cores and a night
+        cohorts=(CohortChoice(DESIGN["paper"]["preset"], DESIGN["paper"]["seed"]),),
+        twins=(
+            twin_config("persistence"),
+            replace(twin_config("tdt", "small"), fit=FitConfig(epochs=20)),
+            twin_config("best"),
+        ),
+        twin_seeds=1,
+        windows=False,
+        dataset=DatasetConfig(episodes=2000, select_episodes=400),
+        settings=("ours",),
+        methods=(*COMPARED, *(name for name, x in METHODS.items() if x.group == "planning")),
+        seeds=2,
         sweeps=False,
     ),
     "pocket": ExperimentConfig(

@@ -19,6 +19,7 @@ import h5py
 import jax.numpy as jnp
 import minari
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Discrete
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_storage import MinariStorage
@@ -42,14 +43,21 @@ _EXTRA = ("unshaped", "levels", "filled", "patient")  # of a transition, kept be
 
 
 def write_minari(
-    root: Path, hours: Transitions, *, patients: tuple[str, ...], about: Mapping[str, Any]
+    root: Path,
+    hours: Transitions,
+    *,
+    patients: tuple[str, ...],
+    about: Mapping[str, Any],
+    name: str | None = None,
+    spec: EnvSpec | None = None,
 ) -> str:
     """Write one data set under a Minari root folder and return its name there.
 
-    Minari finds it when MINARI_DATASETS_PATH names the root.
+    Minari finds it when MINARI_DATASETS_PATH names the root. `spec` is the environment that the
+    hours came from; by default one with patients of its own, who are measured alike.
     """
     columns, starts, ends = _layout(hours)
-    name = f"stepdown/{hours.role}-v0"
+    name = name or f"stepdown/{hours.role}-v0"
     folder = root / name / "data"
     folder.mkdir(parents=True)
     (root / "stepdown" / "namespace_metadata.json").write_text("{}", encoding="utf-8")
@@ -60,7 +68,7 @@ def write_minari(
         folder,
         observation_space=observation_box(columns, steps, hours.columns),
         action_space=Discrete(len(LEVELS)),
-        env_spec=gymnasium.spec("stepdown/Patients-v0") if whole else None,
+        env_spec=(spec or gymnasium.spec("stepdown/Patients-v0")) if whole else None,
         data_format="hdf5",
     )
     arrays = _arrays(hours, columns)
@@ -97,8 +105,11 @@ def read_dataset(path: Path) -> tuple[Transitions, Transitions]:
 
 def read_minari(root: Path, role: Role) -> Transitions:
     """Transitions of one role out of a Minari root folder."""
-    folder = root / "stepdown" / f"{role}-v0" / "data"
-    if not folder.is_dir():
+    folders = [root / "stepdown" / f"{role}-v0" / "data"]
+    if not folders[0].is_dir():  # of stepdown benchmark data: names say the kind of patients
+        folders = [x for x in (root / "stepdown").glob("*/data") if _role_of(x) == role]
+    folder = folders[0] if folders else root
+    if not folders:
         raise FileNotFoundError(
             f"{folder}: expected a Minari data set, found none; export one with stepdown export."
         )
@@ -115,6 +126,11 @@ def read_minari(root: Path, role: Role) -> Transitions:
         for name in _EXTRA:
             parts[name].append(episode.infos[name][1:])
     return _transitions({name: np.concatenate(rows) for name, rows in parts.items()}, labels)
+
+
+def _role_of(folder: Path) -> str | None:
+    labels = minari.MinariDataset(folder).storage.metadata.get("stepdown")
+    return json.loads(labels).get("role") if isinstance(labels, str) else None
 
 
 def write_d4rl(

@@ -228,8 +228,8 @@ def twin_graph(twin: Twin, about: dict[str, str]) -> bytes:
     }
     if type(network) not in decoders:
         raise ValueError(
-            f"expected a twin that can be exported ({', '.join(EXPORTABLE)}), got "
-            f"{type(network).__name__}. Fit one of these, or leave the twin out: "
+            f"expected a twin that can be exported ({', '.join(EXPORTABLE)}), got another. "
+            "Fit one of these, or leave the twin out: "
             "--models policy guardian."
         )
     seen = _read(graph, twin)
@@ -569,7 +569,10 @@ def policy_graph(policy: Policy, steps: int, about: dict[str, str]) -> bytes:
     """Weights of the levels, the levels that are allowed, and the likeliest of these."""
     inner = policy.policy if isinstance(policy, Constrained) else policy
     if not isinstance(inner, LearnedPolicy):
-        raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
+        raise ValueError(
+            "expected a learned policy, got a planner, which holds a whole model. Leave the policy "
+            "out (--models twin guardian), or train one: stepdown train."
+        )
     config = policy.config if isinstance(policy, Constrained) else PAPER
     graph = Graph()
     row = graph.add(
@@ -667,7 +670,7 @@ def _point(graph: Graph, pairs: Pairs, level: int | None = None) -> str:
 def _joint(graph: Graph, density: Any, point: str) -> str:
     makers = {FlowDensity: _flow, Kde: _kernels}
     if type(density) not in makers:
-        raise TypeError(f"expected a flow or a kernel density, got {type(density).__name__}.")
+        raise TypeError("expected a flow or a kernel density, got one of another kind.")
     return makers[type(density)](graph, density, point)
 
 

@@ -1,8 +1,10 @@
 """A policy that comes as an ONNX file: one of ours (onnx_models.py), or anybody's.
 
 Anybody's has one input, the hours, (n, samples, columns) with the level in force as the last
-column, and its first output holds a level for each hour, (n,), or eight scores, (n, 8). Ours has
-the signals and the level in force as two inputs; its weights are those before the bedside's limits.
+column, and its first output holds a level for each hour, (n,), or eight scores, (n, 8). One whose
+input is flat, (n, numbers), speaks as our Gymnasium environments do: samples one after the other,
+and action i for P(i+2). Ours has the signals and the level in force as two inputs; its weights are
+those before the bedside's limits.
 """
 
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import onnxruntime
 
 from stepdown.policies.foreign import HourlyFunction
+from stepdown.signals import LOWEST
 
 OURS_IN, OURS_OUT = {"signals", "level"}, "log_probability"
 
@@ -38,9 +41,12 @@ def read_onnx_policy(path: Path) -> HourlyFunction:
         )
     (port,) = inputs.values()
     kind = np.float64 if "double" in port.type else np.float32
+    flat = len(port.shape) == 2
 
     def ask(states: np.ndarray) -> Any:
-        return session.run(outputs[:1], {port.name: states.astype(kind)})[0]
+        given = states.reshape(len(states), -1) if flat else states
+        answer = np.asarray(session.run(outputs[:1], {port.name: given.astype(kind)})[0])
+        return answer + LOWEST if flat and answer.ndim == 1 else answer
 
     return ask
 

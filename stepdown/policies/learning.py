@@ -110,7 +110,7 @@ def apply_changes(recipe: Config, changes: Changes) -> Config:
     for name, value in changes.items():
         first, _, rest = name.partition(".")
         if first not in known:
-            raise ValueError(f"expected a field of {type(recipe).__name__}, got {first!r}.")
+            raise ValueError(f"expected one of {', '.join(sorted(known))}, got {first!r}.")
         if rest:
             inner.setdefault(first, {})[rest] = value
         else:

@@ -78,7 +78,7 @@ def describe_policy(policy: Policy, method: str) -> SavedPolicy:
     if isinstance(inner, Planner):
         return _describe_planner(inner, policy, method)
     if not isinstance(policy, eqx.Module) or not isinstance(inner, LearnedPolicy):
-        raise TypeError(f"expected a learned policy, got {type(inner).__name__}.")
+        raise TypeError("expected a learned policy or a planner, got one of another kind.")
     weights, present = inner.network.weights, inner.scaler.present
     return SavedPolicy(
         method=method,
@@ -96,8 +96,8 @@ def _describe_planner(planner: Planner, policy: Policy, method: str) -> SavedPol
     twin = planner.dynamics
     if not isinstance(twin, Twin) or not isinstance(twin.network, Ridge):
         raise TypeError(
-            f"expected a planner in a ridge twin, got one in {type(twin).__name__}. "
-            "Save the model, and make the planner anew from it."
+            "expected a planner in a ridge twin, got one in another model. Save the "
+            "model, and make the planner anew from it."
         )
     if planner.penalty is not None or planner.clinicians is not None:
         raise TypeError("expected a planner without a guardian or clinicians, got one with them.")

@@ -12,8 +12,9 @@ Below Gymnasium's classes lies the problem as pure functions: begin an episode, 
 the hour. A ward is where episodes happen: simulated patients (known truth) or fitted dynamics.
 The scores of an episode so far are kept as running sums, so that a step never looks back.
 
-Importing this file makes the names known; `gymnasium.make` does so itself when asked for
-`stepdown.problem.environment:stepdown/Patients-v0`.
+`import stepdown` makes the names known; `gymnasium.make` does so itself when asked for
+`stepdown:Patients-v0`. With `preset` and `seed` the patients are those of `stepdown simulate` with
+the same words, so a data set and the environment that it came from hold the same people.
 """
 
 import functools
@@ -26,16 +27,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from gymnasium import vector
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, UInt8
 
-from stepdown.handover import Dynamics, hours_read
+from stepdown.handover import Dynamics, Role, hours_read
 from stepdown.patients.cohort import CohortConfig, play_hour, simulate_cohort, tick_keys, world_of
 from stepdown.patients.episodes import Starts, draw_starts
-from stepdown.patients.population import World
+from stepdown.patients.population import PresetName, World
 from stepdown.patients.pump import load_profile
 from stepdown.problem.clinical import (
     PAPER,
@@ -47,6 +49,8 @@ from stepdown.problem.clinical import (
 from stepdown.problem.hours import check_units
 from stepdown.problem.metrics import METRICS, Sums, parts_of, scores_of
 from stepdown.problem.persistence import CarryForward
+from stepdown.records.latents import latents_of
+from stepdown.records.split import SPLIT, split_patients
 from stepdown.signals import (
     HIGHEST,
     HORIZON,
@@ -256,10 +260,25 @@ def make_patients(
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
     render_mode: str | None = None,
+    **cohort: Any,
 ) -> WeaningEnv:
-    """`stepdown/Patients-v0`: simulated patients, by default a pool of its own."""
-    ward = simulated_ward() if ward is None else ward
-    return WeaningEnv(ward, (jump_weight, weaning_weight), render_mode)
+    """`stepdown/Patients-v0`: simulated patients, by default a pool of its own.
+
+    `cohort` are the words of `cohort_ward`, such as `preset="guarded", seed=7`.
+    """
+    return WeaningEnv(_ward_of(ward, cohort), (jump_weight, weaning_weight), render_mode)
+
+
+def _ward_of(ward: PatientWard | None, cohort: dict[str, Any]) -> PatientWard:
+    """The ward that was given or described; both at once are refused."""
+    if not cohort:
+        return simulated_ward() if ward is None else ward
+    if ward is not None or "preset" not in cohort:
+        raise ValueError(
+            f"expected a ward, or preset and seed of a cohort, got {', '.join(cohort)}. Say such "
+            'as preset="guarded", seed=7.'
+        )
+    return cohort_ward(**cohort)
 
 
 def make_patients_vector(
@@ -269,9 +288,10 @@ def make_patients_vector(
     jump_weight: float = 0.0,
     weaning_weight: float = 0.0,
     max_episode_steps: int = HORIZON,
+    **cohort: Any,
 ) -> WeaningVectorEnv:
     """`stepdown/Patients-v0`, many at once."""
-    ward = simulated_ward() if ward is None else ward
+    ward = _ward_of(ward, cohort)
     return WeaningVectorEnv(ward, num_envs, (jump_weight, weaning_weight), max_episode_steps)
 
 
@@ -407,6 +427,32 @@ def simulated_ward(config: CohortConfig = POOL, seed: int = POOL_SEED) -> Patien
     k_cohort, k_starts = jr.split(jr.key(seed))
     cohort, latents = simulate_cohort(config, key=k_cohort)
     return PatientWard(draw_starts(cohort, latents, POOL_STARTS, key=k_starts), world_of(config))
+
+
+@functools.lru_cache(maxsize=2)
+def cohort_ward(
+    preset: PresetName,
+    seed: int = 7,
+    *,
+    role: Role = "train",
+    starts: int = POOL_STARTS,
+    replay: bool = False,
+    **recipe: Any,
+) -> PatientWard:
+    """The patients of one role of a cohort of `stepdown simulate`, with their own clinicians' past.
+
+    With `replay` each lives with the chance that their record was made with, so a recorded decision
+    leads to the recorded hour; otherwise every episode draws its own. `recipe` is what else a
+    `CohortConfig` says, such as `patients=24`.
+    """
+    config = CohortConfig(**{"patients": 379, "preset": preset, **recipe})
+    cohort, latents = simulate_cohort(config, key=jr.split(jr.key(seed), 3)[0])
+    parts = {part.role: part for part in split_patients(cohort, key=jr.key(SPLIT))}
+    if role not in parts:
+        raise ValueError(f"role: expected one of {', '.join(parts)}, got {role!r}.")
+    part = parts[role]
+    drawn = draw_starts(part, latents_of(latents, cohort, part), starts, key=jr.key(POOL_SEED))
+    return PatientWard(drawn, world_of(config), replay)
 
 
 def twin_ward(
@@ -547,10 +593,13 @@ def _draw_line(picture: Picture, height, known, color) -> None:
         last = y if seen else None
 
 
-for _name, _maker in {"Patients-v0": "make_patients", "Twin-v0": "make_twin"}.items():
-    gymnasium.register(
-        id=f"stepdown/{_name}",
-        entry_point=f"{__name__}:{_maker}",
-        vector_entry_point=f"{__name__}:{_maker}_vector",
+def patients_spec(**cohort: Any) -> EnvSpec:
+    """What Gymnasium makes the environment of a cohort from; its words go with a data set."""
+    maker = f"{__name__}:make_patients"
+    return EnvSpec(
+        id="stepdown/Patients-v0",
+        entry_point=maker,
+        vector_entry_point=f"{maker}_vector",
         max_episode_steps=HORIZON,
+        kwargs=cohort,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from stepdown.artifacts import ArtifactError
+from stepdown.handover import Cohort
 from stepdown.patients.cohort import CohortConfig, Latents, admit, world_of
 from stepdown.patients.population import World
 
@@ -55,3 +56,15 @@ def _named(tree: Latents) -> tuple[list[str], list, Any]:
     flat, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
     return names, [leaf for _, leaf in flat], structure
+
+
+def latents_of(latents: Latents, whole: Cohort, part: Cohort) -> Latents:
+    """The truth behind some of a cohort's patients, such as the test patients."""
+    number = {name: row for row, name in enumerate(whole.patient)}
+    if unknown := [name for name in part.patient if name not in number]:
+        raise ValueError(
+            f"expected patients of the cohort, got {unknown[0]!r}, who is not in it. "
+            "Split the cohort that the latents belong to."
+        )
+    rows = np.array([number[name] for name in part.patient])
+    return jax.tree.map(lambda x: x[rows], latents)

@@ -24,7 +24,6 @@ from stepdown.evaluation.judging import (
     draw_judged_starts,
     judge_in_patients,
     judge_team,
-    latents_of,
 )
 from stepdown.experiment.jobs import HALF_DONE
 from stepdown.experiment.training import WATCHED
@@ -35,6 +34,7 @@ from stepdown.policies.saved import load_policy
 from stepdown.policies.search import make_rule
 from stepdown.problem.hours import make_transitions
 from stepdown.records.files import read_cohort, read_latents, read_recipe
+from stepdown.records.latents import latents_of
 from stepdown.records.split import read_note, read_parts
 from stepdown.twin.twins import load_twin
 from tests.app.sample_sizes import count

@@ -18,7 +18,6 @@ from stepdown.evaluation.judging import (
     judge_plans,
     judge_team,
     judged_to_arrays,
-    latents_of,
     moments_of,
 )
 from stepdown.handover import Judged, Moments
@@ -30,6 +29,7 @@ from stepdown.policies.rules import RULES
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.metrics import METRICS, score_episodes
 from stepdown.problem.scaling import Scaler
+from stepdown.records.latents import latents_of
 from stepdown.records.split import split_patients
 from stepdown.signals import LEVEL, LEVELS, MAP
 from stepdown.twin.rollout import roll_out

@@ -91,7 +91,7 @@ def test_a_policy_keeps_its_limits_and_its_length_of_hour(tmp_path):
     assert isinstance(loaded, Constrained)
     assert loaded.config == STRICT_LIMITS
     assert equal(loaded, bound)
-    with pytest.raises(TypeError, match="expected a learned policy, got Hold"):
+    with pytest.raises(TypeError, match="expected a learned policy or a planner"):
         save_policy(tmp_path / "rule", RULES["hold"], "hold")
 
 

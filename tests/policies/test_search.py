@@ -19,7 +19,7 @@ def test_changes_reach_inner_fields_and_wrong_names_are_refused():
     recipe = apply_changes(make_recipe("mbpo"), {"sac.discount": 0.5, "batch": 8})
     assert isinstance(recipe, ModelBasedConfig)
     assert (recipe.sac.discount, recipe.batch) == (0.5, 8)
-    with pytest.raises(ValueError, match="expected a field of SACConfig, got 'gamma'"):
+    with pytest.raises(ValueError, match="expected one of .*discount.*, got 'gamma'"):
         apply_changes(make_recipe("mbpo"), {"sac.gamma": 0.5})
     with pytest.raises(ValueError, match="a discount"):
         apply_changes(make_recipe("mbpo"), {"sac.discount": 2.0})
