@@ -17,12 +17,15 @@ from pathlib import Path
 from benchmarks.cohorts import read_lines
 from benchmarks.studies import (
     choosing,
+    constraint,
     history,
     independent_page,
     missing_signals,
     off_policy,
+    parts,
     search_luck,
     searched,
+    transfer,
     twin,
 )
 from benchmarks.studies.model_quality import difference
@@ -31,7 +34,10 @@ from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import name_of
 from stepdown.twin.twins import TWINS
 
-STUDIES = (twin, history, missing_signals, searched, search_luck, off_policy, choosing)
+STUDIES = (
+    *(twin, history, missing_signals, searched, search_luck, off_policy, choosing),
+    *(constraint, parts, transfer),
+)
 KEPT = DOCS / "results/kept.json"
 REFERENCES = ("clinicians", "hold", "taper", "protocol", "look-ahead")
 POINTS = {"reward": (1, 2), "unsafe_hours": (100, 1)}  # factor and digits
