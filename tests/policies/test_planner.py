@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -223,8 +224,11 @@ def test_a_guardian_charges_or_closes_and_clinicians_close():
 class Far:
     """A density that falls with the level's distance from P6, and with the heart rate's from 75."""
 
-    pairs = None
-    shape = (0, 1)
+    pairs: Any = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 0, 1
 
     def floor(self) -> None:
         return None
