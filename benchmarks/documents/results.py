@@ -23,8 +23,10 @@ from benchmarks.studies import (
     independent_page,
     missing_signals,
     off_policy,
+    parts,
     search_luck,
     searched,
+    transfer,
     twin,
 )
 from benchmarks.studies.model_quality import difference
@@ -33,7 +35,10 @@ from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import name_of
 from stepdown.twin.twins import TWINS
 
-STUDIES = (twin, history, charted, missing_signals, searched, search_luck, off_policy, choosing)
+STUDIES = (
+    *(twin, history, charted, missing_signals, searched, search_luck, off_policy, choosing),
+    *(constraint, parts, transfer),
+)
 KEPT = DOCS / "results/kept.json"
 REFERENCES = ("clinicians", "hold", "taper", "protocol", "look-ahead")
 POINTS = {"reward": (1, 2), "unsafe_hours": (100, 1)}  # factor and digits

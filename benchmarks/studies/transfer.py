@@ -202,11 +202,13 @@ def main() -> None:
         "--workers", type=int, help="processes side by side; default: this one alone"
     )
     parser.add_argument("--most", type=int, help="of the cohorts, the first so many")
+    parser.add_argument("--only", type=int, nargs="+", default=[], help="of the seeds, these alone")
     parser.add_argument(
         "--tiny", action="store_true", help="a few small patients, to try the program"
     )
     asked = parser.parse_args()
     cohorts = cohorts_of(read_design(), asked.part)[: asked.most]
+    cohorts = [x for x in cohorts if not asked.only or x["seed"] in asked.only]
     tasks = [one | {"small": asked.tiny} for one in cohorts]
     add_lines(asked.out, tasks, judge_cohort, same=SAME_LINE, workers=asked.workers)
 
