@@ -206,14 +206,20 @@ def _apart(own: dict[str, np.ndarray], base: dict[str, np.ndarray], metric: str)
 
 def planned_table(lines: list[Line]) -> str:
     """What the planner takes of the room, cohort by cohort, and what the rule says."""
-    rows = []
-    for history, (room, unsafe) in planned_means(lines).items():
-        each = [_planned(line) for line in lines_of(lines, "ridge", history)]
-        cells = [f"{share:.1f} ({harm:+.1f})" for share, harm in each]
-        rows.append([str(history), *cells, f"{room:.1f}", f"{unsafe:+.2f}"])
+    rows, means = [], planned_means(lines)
+    for history in READ["ridge"]:
+        known = {line["seed"]: _planned(line) for line in lines_of(lines, "ridge", history)}
+        if known:
+            each = [known.get(seed) for _, _, seed in COHORTS]
+            cells = ["–" if one is None else f"{one[0]:.1f} ({one[1]:+.1f})" for one in each]
+            room, unsafe = means.get(history, (None, None))
+            cells += ["–" if room is None else f"{room:.1f}"]
+            rows.append([str(history), *cells, "–" if unsafe is None else f"{unsafe:+.2f}"])
     names = [f"{preset}, version {version}" for preset, version, _ in COHORTS]
     heads = ["history, h", *names, "mean, %", "unsafe hours, points"]
-    words = f"By the rule fixed before, among these: {chosen(lines)} h." if rows else "Not run yet."
+    words = "The rule speaks once two histories have been judged on both cohorts."
+    if len(means) > 1:
+        words = f"By the rule fixed before, among those judged on both: {chosen(lines)} h."
     return f"{make_table(heads, rows)}\n\n{words}"
 
 
