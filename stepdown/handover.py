@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.signals import HIGHEST, LOWEST, NAMES
 
-Arrays = Array | np.ndarray
 Role = Literal["all", "train", "select", "test"]
 DataName = Literal["recorded", "noiseless", "noisy"]  # what policies learn from
 SettingName = Literal["ours", "paper"]  # whose numbers they learn with
@@ -170,8 +169,8 @@ def hours_read(model: Any) -> int:
 
 
 def advance(
-    state: Float[Arrays, "*n past columns"], hour: Float[Arrays, "*n steps columns"]
-) -> Float[Arrays, "*n past columns"]:
+    state: Float[Array, "*n past columns"], hour: Float[Array, "*n steps columns"]
+) -> Float[Array, "*n past columns"]:
     """The state an hour later: the hour comes in, the oldest one leaves."""
     if state.shape[-2] == hour.shape[-2]:
         return hour

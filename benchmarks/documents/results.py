@@ -58,7 +58,6 @@ def pages() -> dict[Path, str]:
     for study in STUDIES:
         found |= study.tables()
     found["planners tried"] = independent_page.development_table()
-    found["constraint"] = constraint.table(read_lines(constraint.FILE))
     headline = independent_page.write_headline(independent_page.planned())
     tables = {"results.md": {"headline": headline}, "all-results.md": found}
     return {

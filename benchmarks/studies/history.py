@@ -164,17 +164,23 @@ def plan(twin: Twin, config: CohortConfig, seed: int, sizes: dict[str, Any]) -> 
 
 
 def forecasts_table(lines: list[Line]) -> str:
-    """Scores of every row over all patients, and each minus the ridge with one hour."""
+    """Scores of every row over all its patients, and its difference to the ridge with one hour."""
     rows = []
-    base = pooled(lines, "ridge", 1)
     for part, histories in READ.items():
         for history in histories:
-            if (own := pooled(lines, part, history)) is None or base is None:
+            mine = lines_of(lines, part, history)
+            seeds = [line["seed"] for line in mine]
+            plain = [line for line in lines_of(lines, "ridge", 1) if line["seed"] in seeds]
+            if not mine or len(plain) < len(mine):
                 continue
+            own, base = pooled(mine), pooled(plain)
             cells = [f"{np.average(own[x], weights=own['hours']):.3f}" for x in SCORED]
             apart = [_apart(own, base, x) for x in ("mae", "mae_z", "crps")]
-            rows.append([part, str(history), *cells, *(apart if own is not base else ["–"] * 3)])
-    heads = ["twin", "history, h", "MAE", "MAE, z", "MAE of MAP", "CRPS", "CRPS, z"]
+            same = (part, history) == ("ridge", 1)
+            head = [part, str(history), str(len(mine)), str(len(own["hours"]))]
+            rows.append([*head, *cells, *(["–"] * 3 if same else apart)])
+    heads = ["twin", "history, h", "cohorts", "patients"]
+    heads += ["MAE", "MAE, z", "MAE of MAP", "CRPS", "CRPS, z"]
     heads += [f"{x} minus the ridge's with 1 h" for x in ("MAE", "MAE, z", "CRPS")]
     return make_table(heads, rows)
 
@@ -185,11 +191,9 @@ def lines_of(lines: list[Line], part: str, history: int) -> list[Line]:
     return sorted(own, key=lambda line: line["seed"])
 
 
-def pooled(lines: list[Line], part: str, history: int) -> dict[str, np.ndarray] | None:
-    """A row's patients of all cohorts; None unless every cohort has it."""
-    found = [one["forecast"] for one in lines_of(lines, part, history)]
-    if len(found) < len(COHORTS):
-        return None
+def pooled(lines: list[Line]) -> dict[str, np.ndarray]:
+    """The patients of several cohorts as those of one."""
+    found = [one["forecast"] for one in lines]
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
@@ -202,14 +206,20 @@ def _apart(own: dict[str, np.ndarray], base: dict[str, np.ndarray], metric: str)
 
 def planned_table(lines: list[Line]) -> str:
     """What the planner takes of the room, cohort by cohort, and what the rule says."""
-    rows = []
-    for history, (room, unsafe) in planned_means(lines).items():
-        each = [_planned(line) for line in lines_of(lines, "ridge", history)]
-        cells = [f"{share:.1f} ({harm:+.1f})" for share, harm in each]
-        rows.append([str(history), *cells, f"{room:.1f}", f"{unsafe:+.2f}"])
+    rows, means = [], planned_means(lines)
+    for history in READ["ridge"]:
+        known = {line["seed"]: _planned(line) for line in lines_of(lines, "ridge", history)}
+        if known:
+            each = [known.get(seed) for _, _, seed in COHORTS]
+            cells = ["–" if one is None else f"{one[0]:.1f} ({one[1]:+.1f})" for one in each]
+            room, unsafe = means.get(history, (None, None))
+            cells += ["–" if room is None else f"{room:.1f}"]
+            rows.append([str(history), *cells, "–" if unsafe is None else f"{unsafe:+.2f}"])
     names = [f"{preset}, version {version}" for preset, version, _ in COHORTS]
     heads = ["history, h", *names, "mean, %", "unsafe hours, points"]
-    words = f"By the rule fixed before, among these: {chosen(lines)} h." if rows else "Not run yet."
+    words = "The rule speaks once two histories have been judged on both cohorts."
+    if len(means) > 1:
+        words = f"By the rule fixed before, among those judged on both: {chosen(lines)} h."
     return f"{make_table(heads, rows)}\n\n{words}"
 
 

@@ -212,7 +212,7 @@ def _play_hours(choose: Chooser, step: Step, kept, start: States, hours: int) ->
         levels.append(choose(hour, state))
         kept, later, lived = step(hour, kept, state, levels[-1])
         played.append(later.reshape(*start.shape[:2], *later.shape[1:]))
-        state = np.asarray(advance(state, played[-1]))
+        state = np.asarray(advance(jnp.asarray(state), jnp.asarray(played[-1])))
         alive.append(lived.reshape(levels[-1].shape))
     states = [start[:, :, -played[0].shape[2] :], *played]
     whole = [jnp.asarray(np.stack(part, axis=2)) for part in (states, levels, alive)]

@@ -18,7 +18,7 @@ from tests.test_history import TRAIN as REMEMBERING
 from tests.test_history import last_hour
 from tests.twin.toys import SELECT, TRAIN, pocket, toy_hours
 
-FEW = {"rounds": 30, "leaves": 7}
+FEW = TreesConfig(rounds=30, leaves=7)
 TEST = toy_hours(96, "test", 2)
 
 
@@ -33,7 +33,7 @@ def only_map(hours):
 
 def test_trees_beat_persistence_and_cover_what_they_say():
     train, select, test = (only_map(hours) for hours in (TRAIN, SELECT, TEST))
-    trees = fit_trees(train, select, TreesConfig(**FEW))
+    trees = fit_trees(train, select, FEW)
     scores = score_drawn(
         trees.center(test), trees.draw(test, 50, key=jr.key(0)), test, fit_scaler(train)
     )
@@ -50,7 +50,7 @@ def test_trees_read_earlier_hours():
     for history in (1, 3):
         cut = (lambda hours: hours) if history == 3 else last_hour
         train, select = (only_map(cut(hours)) for hours in (REMEMBERING, REMEMBERED))
-        trees = fit_trees(train, select, TreesConfig(history, **FEW))
+        trees = fit_trees(train, select, replace(FEW, history=history))
         error[history] = np.abs(trees.center(select) - select.next_state)[..., MAP].mean()
         assert tree_inputs(train).shape[1] == 72 + 1 + 12 + 13 * (history - 1)
     assert error[3] < 0.6 * error[1]
