@@ -442,9 +442,9 @@ def test_recordings_without_a_truth_are_judged_by_the_twin_alone(finished, tmp_p
         arrays = f"{name}/arrays.safetensors"
         assert (out / arrays).read_bytes() == (finished / arrays).read_bytes()
     for name in ("twin", "guardian", "cohort"):
-        assert (out / f"tables/{name}.csv").read_bytes() == (
-            finished / f"tables/{name}.csv"
-        ).read_bytes()
+        ours, theirs = ((x / f"tables/{name}.csv").read_text() for x in (out, finished))
+        known = [x for x in theirs.splitlines() if not x.endswith(",no data")]  # left out here
+        assert ours.splitlines() == known
     trained = finished.with_name("pocket.jobs") / "guarded-7/train"
     files = [path.relative_to(trained) for path in trained.rglob("policies/arrays.safetensors")]
     assert len(files) == 13  # two methods, three data sets, two settings, one more for the drop

@@ -273,7 +273,7 @@ class ByChart:
         known = ~np.isnan(held[:, [NAMES.index(name) for name in CHARTED]]).any(1)
         self.asked.append(float(known.mean()))
         chosen = np.asarray(
-            _modes(self.policy, jnp.asarray(np.where(known[:, None, None], seen, 0)))
+            _modes(self.policy, jnp.asarray(np.where(np.expand_dims(known, (1, 2)), seen, 0)))
         )
         return np.where(known, chosen, np.rint(states[:, -1, -1]).astype(int))
 
@@ -324,11 +324,11 @@ def study_charts(ward: Ward, seed: int) -> Row:
         cohort = charted_as(ward.cohort, ward.latents, config, seed)
         train, select, _ = split_patients(cohort, key=jr.key(0))
         names = (*CHARTED, *(DRUGS if drugs else ()))
-        parts = [keep_signals(make_transitions(x), names) for x in (train, select)]
-        twin = fit_ridge_twin(*parts, seed)
-        cloned = train_bc(*parts, CLONING, key=jr.key(seed))[0]
+        one, other = (keep_signals(make_transitions(x), names) for x in (train, select))
+        twin = fit_ridge_twin(one, other, seed)
+        cloned = train_bc(one, other, CLONING, key=jr.key(seed))[0]
         planner = Planner(twin, jnp.asarray(seed), config=PLANNER)
-        row: Row = {"way": words, "hours": len(parts[0].level)}
+        row: Row = {"way": words, "hours": len(one.level)}
         for name, policy in (("planner", planner), ("cloning", cloned)):
             decider = ByChart(policy, config, drugs=drugs, seed=seed)
             row[name] = follow(decider, ward)
@@ -498,7 +498,7 @@ def study_history(ward: Ward, seed: int) -> Row:
         for history in HISTORIES:
             numbers, levels, held = (x[place] for x in own)
             twin = fit_linear(numbers[..., :count], levels, held, history)
-            error = linear_error(twin, *(x for x in other), history, count)
+            error = linear_error(twin, other, history, count)
             past, before = pasts(other, ward.starts, history, count)
             effect = linear_effect(twin, past[: ward.effects], before[: ward.effects])
             planner = ByHistory(twin, past, before, seed)
@@ -526,10 +526,11 @@ def hourly_numbers(cohort: Cohort, latents: Latents) -> tuple[np.ndarray, np.nda
     count = cohort.level.shape[1] // 6
     cut = [np.asarray(x)[:, : 6 * count] for x in (cohort.signals, cohort.level, cohort.seen)]
     signals, level, seen = (x.reshape(len(x), count, 6, *x.shape[2:]) for x in cut)
-    numbers = np.where(seen.all(2)[..., None], numbers_of(signals), np.nan)
+    whole = np.expand_dims(seen.all(2), -1)
+    numbers = np.where(whole, numbers_of(signals), np.nan)
     given = drug_scores(latents.course)
     doses = np.stack([given[name][:, :count] for name in DRUGS], -1)
-    known = np.where(seen.all(2)[..., None], doses, np.nan)
+    known = np.where(whole, doses, np.nan)
     levels = np.floor(level.mean(2) + 0.5)
     return np.concatenate([numbers, known], -1), levels, level.min(2) == level.max(2)
 
@@ -568,12 +569,13 @@ def fit_linear(numbers, levels, held, history: int) -> Linear:
     return Linear(weights, after - inputs @ weights)
 
 
-def linear_error(twin: Linear, numbers, levels, held, history: int, count: int) -> float:
+def linear_error(twin: Linear, found, history: int, count: int) -> float:
     """Mean absolute error of the hour's mean MAP, mmHg; the same hours for every history."""
+    numbers, levels, held = found
     longest = max(HISTORIES)
     past, before, now, after = _rows(numbers[..., :count], levels, held, longest)
-    found = twin.draw(past[:, longest - history :], before[:, longest - history :], now, 0.0)
-    return float(np.abs(found - after)[:, 0].mean())
+    drawn = twin.draw(past[:, longest - history :], before[:, longest - history :], now, 0.0)
+    return float(np.abs(drawn - after)[:, 0].mean())
 
 
 def pasts(found, starts: Starts, history: int, count: int) -> tuple[np.ndarray, np.ndarray]:
