@@ -258,6 +258,8 @@ class Desk:
     def find_moment(self, patient: str, at: str | None) -> tuple[Stay, float]:
         """A recorded patient, or 404, and the chosen minute, or 422."""
         stay = self.service.stays.get(patient)
+        if stay is None and self.service.phase == "warming":  # who there is, is not known yet
+            raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
         if stay is None:
             raise HTTPException(404, "Expected a patient of this run.")
         try:
