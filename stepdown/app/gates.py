@@ -265,7 +265,7 @@ def contradictions(
 ) -> dict[str, Bool[np.ndarray, "*n"]]:
     """By sentence, what cannot be true at once in any sample: pressures, and flow at the level."""
     signals = bed.signals
-    with np.errstate(invalid="ignore"):  # what is missing contradicts nothing
+    with np.errstate(invalid="ignore", over="ignore"):  # what is missing contradicts nothing
         found = {
             "mean pressure above systolic": (MAP, SBP, signals[..., MAP] - signals[..., SBP]),
             "diastolic pressure above mean": (DBP, MAP, signals[..., DBP] - signals[..., MAP]),

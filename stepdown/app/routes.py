@@ -484,15 +484,13 @@ def reviews(desk: Here) -> JSONResponse:
 
 
 @kept.get("/reviews/export", tags=["responses"])
-def export_reviews(desk: Here) -> Response:
+def export_reviews(desk: Here) -> StreamingResponse:
     """Every choice on a line, with the digest of its entry; the last line has one of all lines."""
     choices = counted(desk.service.audit.every("choice"))
     lines = "".join(json.dumps(one) + "\n" for one in choices)
     digest = hashlib.sha256(lines.encode()).hexdigest()
-    return Response(
-        lines + json.dumps({"choices": len(choices), "sha256": digest}) + "\n",
-        media_type="application/x-ndjson",
-    )
+    last = json.dumps({"choices": len(choices), "sha256": digest}) + "\n"
+    return StreamingResponse(iter([lines, last]), media_type="application/x-ndjson")
 
 
 @kept.get("/limits", tags=["limits"])
