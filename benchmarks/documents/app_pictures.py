@@ -36,7 +36,7 @@ pulsatility = { column = "Puls", unit = "mmHg" }
 flow = { column = "Fluss", unit = "L/min" }
 lactate = { column = "Laktat", unit = "mmol/L" }
 """
-SETTLED = """() => !/(Loading|Computing|not looked at yet)/.test(document.body.innerText)
+SETTLED = """() => !/(Loading|Computing|Waiting|not looked at yet)/.test(document.body.innerText)
   && document.getElementById("main").childElementCount > 0"""
 
 

@@ -26,7 +26,7 @@ TEXTS = """() => {
   }
   return found;
 }"""
-BUSY = re.compile("Loading|Computing|Walking|not looked at yet")
+BUSY = re.compile("Loading|Computing|Waiting|Walking|not looked at yet")
 NAMES = re.compile(  # of things, which have digits but no unit
     r"P-\d|[RH]\d{1,2}\b|\bp\d+\b|day \d+|\d\d:\d\d|audit \d{6}|model [\d.]+|[0-9a-f]{12}…"
 )

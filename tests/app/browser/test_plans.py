@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 from playwright.sync_api import expect
@@ -155,7 +154,7 @@ def followed(run, service, tmp_path):
     own.stop()
 
 
-def test_own_patients_are_shown_and_new_rows_appear_within_two_seconds(page, followed):
+def test_own_patients_are_shown_and_new_rows_appear_by_themselves(page, followed):
     made, stay, file = followed
     page.goto(f"{made.url}/p/A1/trends")
     moment = page.get_by_test_id("moment")
@@ -163,9 +162,7 @@ def test_own_patients_are_shown_and_new_rows_appear_within_two_seconds(page, fol
     expect(page.get_by_test_id("trend-lactate")).to_be_visible()
     with file.open("a", encoding="utf-8") as table:
         table.write("\n".join(rows_of(stay, "A1", 60, 66)) + "\n")
-    begun = time.monotonic()
-    expect(moment).to_contain_text("10:50")
-    assert time.monotonic() - begun < 2.5  # half a second is left to the browser
+    expect(moment).to_contain_text("10:50")  # how soon: tests/app/test_own_patients.py
     page.goto(f"{made.url}/p/A1/whatif")
     page.get_by_test_id("whatif").wait_for()
     expect(page.get_by_test_id("further-lactate")).to_contain_text("1.80 mmol/L")
