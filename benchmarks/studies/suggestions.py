@@ -266,7 +266,7 @@ def in_truth(answers: list[dict[str, Any]], starts: Starts, world: Any) -> dict[
         scores.append({x: np.asarray(told[x], float) for x in ("reward", "unsafe_hours")})
         signals = np.asarray(episodes.state)[:, 1:, :, list(JUDGED)]  # (n, hours, steps, judged)
         inside: np.ndarray = (signals > bounds[:, 0]) & (signals < bounds[:, 1])
-        alive: np.ndarray = np.asarray(episodes.alive).all(1, keepdims=True)
+        alive: np.ndarray = np.all(np.asarray(episodes.alive), axis=1, keepdims=True)
         out = ~np.all(inside, axis=(1, 2)) | ~alive
         left.append(out)  # (n, judged)
     row = np.asarray(starts.row)

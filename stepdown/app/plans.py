@@ -31,7 +31,7 @@ MOST_PLANS, HOURS = 3, 24  # beside holding; h of the longest plan
 ASKED = 32  # courses of which the guardian is asked
 TESTED = 6  # h that forecasts have been tested over
 DIFFERENCE = (0.05, 0.50, 0.95)
-_JUDGED = ("map_low", "hr_out", "puls_low")
+_JUDGED: tuple[str, ...] = ("map_low", "hr_out", "puls_low")
 
 
 class Played(eqx.Module):
@@ -237,7 +237,7 @@ def _risk(played: Played, i: int, until: int) -> dict[str, Any]:
     """Courses that leave a limit while the plan is forecast, and how many more than holding."""
     left = np.asarray(np.any(played.left[:, :, :until], axis=2))  # (plans, courses, judged)
     draws = left.shape[1]
-    counts: dict[str, int] = dict(zip(_JUDGED, (int(x) for x in left[i].sum(0)), strict=True))
+    counts = dict(zip(_JUDGED, (int(x) for x in left[i].sum(0)), strict=True))
     counts["any"] = int(left[i].any(-1).sum())
     low, high = steady.interval(np.array(counts["any"]), np.array(draws))
     ours, held = left[i].any(-1), left[0].any(-1)
