@@ -15,9 +15,9 @@ URL = f"http://127.0.0.1:{PORT}"
 
 
 @contextmanager
-def serve_app(run: Path, state: Path, **options: Any) -> Iterator[subprocess.Popen]:
+def serve_app(run: Path, state: Path, *more: str, **options: Any) -> Iterator[subprocess.Popen]:
     """`stepdown app` on a finished run, once it is ready; stopped in the end."""
-    words = ["app", str(run), "--port", str(PORT), "--state", str(state)]
+    words = ["app", str(run), "--port", str(PORT), "--state", str(state), *more]
     command = [sys.executable, "-m", "stepdown", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as server:
         try:

@@ -114,3 +114,18 @@ def test_rows_fewer_than_a_batch_are_one_batch():
 def test_settings_that_cannot_fit_are_refused(wrong):
     with pytest.raises(ValueError, match="at least 1"):
         FitConfig(**wrong)
+
+
+class Lucky(eqx.Module):
+    """A weight, and a seed, which is a whole number."""
+
+    weight: jax.Array
+    seed: jax.Array
+
+
+def test_whole_numbers_are_members_too():
+    """A planner's luck is one; what is loaded and judged leads with the seeds in every leaf."""
+    each = [Lucky(jnp.asarray([1.0, float(i)]), jnp.asarray(i)) for i in range(3)]
+    models = stack(each)
+    assert (models.weight.shape, models.seed.tolist()) == ((3, 2), [0, 1, 2])
+    assert int(member(models, 2).seed) == 2

@@ -1,9 +1,10 @@
 """Are the app's words steady, do the risks happen, and what becomes of patients who get them?
 
-    python -m benchmarks.studies.suggestions --twin best --moments 500 --out found.json
+    python -m benchmarks.studies.suggestions --run runs/demo --moments 500 --out found.json
 
-A cohort is drawn, a twin and a guardian are fitted to its train and select patients, and the app's
-own answer (app/whatif.py, without hysteresis) is asked for moments of fresh patients.
+The models are those of a finished run, or a twin and a guardian that are fitted to a cohort here
+(--twin). The app's own answer (app/whatif.py, without hysteresis) is asked for moments of fresh
+patients. Repeats take long: --first and --repeated choose some of the moments, --part one of both.
 
 * Steady: every moment is asked again with the last MAP some thousandths of a mmHg off and with
   other luck. A word is what is said of a level; a moment changes if a level gets two words neither
@@ -38,9 +39,10 @@ from jaxtyping import Array, Int
 
 from stepdown.app.engine import Engine, make_support
 from stepdown.app.limits import JUDGED, Limits
+from stepdown.app.recordings import load_run
 from stepdown.app.request import Channel, Request
 from stepdown.app.whatif import what_if
-from stepdown.artifacts import provenance
+from stepdown.artifacts import CONFIG, config_from_dict, provenance
 from stepdown.evaluation.compare import draw_patients, paired_difference
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.guardians import DENSITIES
@@ -75,10 +77,43 @@ class Always(eqx.Module):
 
 def main() -> None:
     """Fit, ask, play, print, write."""
+    asked = arguments()
+    begun = time.perf_counter()
+    config = CohortConfig(asked.patients, preset=asked.preset)
+    if asked.run is None:
+        engine = fit_engine(config, asked.seed, asked.twin, asked.size)
+    else:
+        engine, config = load_run(asked.run).engine, config_of(asked.run)
+    others = replace(config, patients=asked.fresh)
+    cohort, latents = simulate_cohort(others, key=jr.key(asked.seed + FRESH))
+    starts = draw_starts(cohort, latents, asked.moments, key=jr.key(asked.seed))
+    requests = [request_of(np.asarray(state)) for state in starts.state]
+    found: dict[str, Any] = {
+        "about": provenance(config=config, seed=asked.seed),
+        "model": engine.model if asked.run else {"twin": asked.twin, "size": asked.size},
+        "policy": engine.method,
+        "moments": len(requests),
+        "fresh_patients": asked.fresh,
+    }
+    if asked.part != "steady":
+        found |= helpful_and_true(engine, requests, starts, config)
+        say(found, asked.out)
+    if asked.part != "truth":
+        some = requests[asked.first : asked.first + asked.repeated]
+        found["steady"] = {"first": asked.first} | steadiness(engine, some)
+    found["seconds"] = round(time.perf_counter() - begun)
+    say(found, asked.out)
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the numbers")
+    parser.add_argument("--run", type=Path, help="finished run of simulated patients")
+    parser.add_argument("--part", default="both", choices=("both", "truth", "steady"))
+    parser.add_argument("--first", type=int, default=0, help="moment from which on to repeat")
     parser.add_argument("--twin", default="best")
     parser.add_argument("--size", default="small", choices=("small", "paper"))
     parser.add_argument("--preset", default="guarded")
@@ -87,32 +122,27 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, default=200)
     parser.add_argument("--moments", type=int, default=500)
     parser.add_argument("--repeated", type=int, default=500, help="of these moments, repeated")
-    asked = parser.parse_args()
-    begun = time.perf_counter()
-    config = CohortConfig(asked.patients, preset=asked.preset)
-    engine = fit_engine(config, asked.seed, asked.twin, asked.size)
-    others = replace(config, patients=asked.fresh)
-    cohort, latents = simulate_cohort(others, key=jr.key(asked.seed + FRESH))
-    starts = draw_starts(cohort, latents, asked.moments, key=jr.key(asked.seed))
-    requests = [request_of(np.asarray(state)) for state in starts.state]
+    return parser.parse_args()
+
+
+def helpful_and_true(
+    engine: Engine, requests: list[Request], starts: Starts, config: CohortConfig
+) -> dict[str, Any]:
+    """What is said of every moment once, and what becomes of the patients."""
     answers = [what_if(engine, one) for one in requests]
-    print(f"fitted and answered after {time.perf_counter() - begun:.0f} s", flush=True)
-    found: dict[str, Any] = {
-        "about": provenance(config=config, seed=asked.seed),
-        "twin": asked.twin,
-        "size": asked.size,
-        "moments": len(answers),
-        "fresh_patients": asked.fresh,
+    return {
         "kinds": dict(Counter(one["advice"]["kind"] for one in answers)),
         "codes": dict(Counter(code for one in answers for code in codes_of(one))),
         "courses": draws_of(answers),
         "helpful": helpful(answers),
         "truth": in_truth(answers, starts, world_of(config)),
     }
-    say(found, asked.out)
-    found["steady"] = steadiness(engine, requests[: asked.repeated])
-    found["seconds"] = round(time.perf_counter() - begun)
-    say(found, asked.out)
+
+
+def config_of(run: Path) -> CohortConfig:
+    """How the patients of a run were simulated; fresh ones are drawn in the same way."""
+    stored = json.loads((run / "cohort" / CONFIG).read_bytes())
+    return config_from_dict(stored, CohortConfig, str(run / "cohort" / CONFIG))
 
 
 def fit_engine(config: CohortConfig, seed: int, twin: str, size: Any) -> Engine:
@@ -235,8 +265,9 @@ def in_truth(answers: list[dict[str, Any]], starts: Starts, world: Any) -> dict[
         told = score_episodes(episodes)
         scores.append({x: np.asarray(told[x], float) for x in ("reward", "unsafe_hours")})
         signals = np.asarray(episodes.state)[:, 1:, :, list(JUDGED)]  # (n, hours, steps, judged)
-        inside = (signals > bounds[:, 0]) & (signals < bounds[:, 1])
-        out = ~np.all(inside, axis=(1, 2)) | ~np.asarray(episodes.alive).all(1)[:, None]
+        inside: np.ndarray = (signals > bounds[:, 0]) & (signals < bounds[:, 1])
+        alive: np.ndarray = np.all(np.asarray(episodes.alive), axis=1, keepdims=True)
+        out = ~np.all(inside, axis=(1, 2)) | ~alive
         left.append(out)  # (n, judged)
     row = np.asarray(starts.row)
     good = [i for i, one in enumerate(answers) if one["status"] == "ok"]

@@ -71,7 +71,7 @@ class Bedside(eqx.Module):
     undeclared: Bool[np.ndarray, "*n"]  # a channel lacks a unit that fits it
     speed_level: Int[np.ndarray, "*n"]  # level that the speed belongs to, UNKNOWN if not known
     likeness: Float[np.ndarray, "*n"]  # p-value of the likeliest level; NaN where not computed
-    most_flow: Float[np.ndarray, "*n"] = eqx.field(  # L/min at the level without any head
+    most_flow: Float[np.ndarray, "*#n"] = eqx.field(  # L/min at the level without any head
         default_factory=lambda: np.asarray(np.inf)
     )
     minutes: float = eqx.field(static=True, default=10.0)  # between samples
@@ -265,7 +265,7 @@ def contradictions(
 ) -> dict[str, Bool[np.ndarray, "*n"]]:
     """By sentence, what cannot be true at once in any sample: pressures, and flow at the level."""
     signals = bed.signals
-    with np.errstate(invalid="ignore"):  # what is missing contradicts nothing
+    with np.errstate(invalid="ignore", over="ignore"):  # what is missing contradicts nothing
         found = {
             "mean pressure above systolic": (MAP, SBP, signals[..., MAP] - signals[..., SBP]),
             "diastolic pressure above mean": (DBP, MAP, signals[..., DBP] - signals[..., MAP]),

@@ -31,7 +31,7 @@ MOST_PLANS, HOURS = 3, 24  # beside holding; h of the longest plan
 ASKED = 32  # courses of which the guardian is asked
 TESTED = 6  # h that forecasts have been tested over
 DIFFERENCE = (0.05, 0.50, 0.95)
-_JUDGED = ("map_low", "hr_out", "puls_low")
+_JUDGED: tuple[str, ...] = ("map_low", "hr_out", "puls_low")
 
 
 class Played(eqx.Module):
@@ -162,8 +162,12 @@ def _told(
         "refusals": refusals,
         "gates": _gates(judge, levels),
         "until_h": until,  # forecasts end where most courses are unlike the recorded decisions
-        "quantiles": _curves(judge, played.quantiles[i], QUANTILES, levels, until, known),
-        "difference": _curves(judge, played.difference[i], DIFFERENCE, levels, until, known),
+        "quantiles": _curves(
+            judge, np.asarray(played.quantiles[i]), QUANTILES, levels, until, known
+        ),
+        "difference": _curves(
+            judge, np.asarray(played.difference[i]), DIFFERENCE, levels, until, known
+        ),
         "risk": _risk(played, i, until) if until else None,
         "by_hour": [
             {
@@ -231,7 +235,7 @@ def _curves(
 
 def _risk(played: Played, i: int, until: int) -> dict[str, Any]:
     """Courses that leave a limit while the plan is forecast, and how many more than holding."""
-    left: np.ndarray = np.asarray(played.left[:, :, :until]).any(2)  # (plans, courses, judged)
+    left = np.asarray(np.any(played.left[:, :, :until], axis=2))  # (plans, courses, judged)
     draws = left.shape[1]
     counts = dict(zip(_JUDGED, (int(x) for x in left[i].sum(0)), strict=True))
     counts["any"] = int(left[i].any(-1).sum())

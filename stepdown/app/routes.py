@@ -258,6 +258,8 @@ class Desk:
     def find_moment(self, patient: str, at: str | None) -> tuple[Stay, float]:
         """A recorded patient, or 404, and the chosen minute, or 422."""
         stay = self.service.stays.get(patient)
+        if stay is None and self.service.phase == "warming":  # who there is, is not known yet
+            raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
         if stay is None:
             raise HTTPException(404, "Expected a patient of this run.")
         try:
@@ -482,15 +484,13 @@ def reviews(desk: Here) -> JSONResponse:
 
 
 @kept.get("/reviews/export", tags=["responses"])
-def export_reviews(desk: Here) -> Response:
+def export_reviews(desk: Here) -> StreamingResponse:
     """Every choice on a line, with the digest of its entry; the last line has one of all lines."""
     choices = counted(desk.service.audit.every("choice"))
     lines = "".join(json.dumps(one) + "\n" for one in choices)
     digest = hashlib.sha256(lines.encode()).hexdigest()
-    return Response(
-        lines + json.dumps({"choices": len(choices), "sha256": digest}) + "\n",
-        media_type="application/x-ndjson",
-    )
+    last = json.dumps({"choices": len(choices), "sha256": digest}) + "\n"
+    return StreamingResponse(iter([lines, last]), media_type="application/x-ndjson")
 
 
 @kept.get("/limits", tags=["limits"])

@@ -65,11 +65,12 @@ def _said(
     keys: Key[Array, " courses"],
 ) -> Float[Array, "n 4"]:
     """Share of courses that leave each limit, and any of them."""
+    bounds = limits[None, None, None]
 
     def one(moment):
         state, plan = moment
         drawn = follow_plans(twin, state, plan[None], keys=keys)[0]
-        left = jnp.any(drawn[..., np.array(list(COLUMNS.values()))] <= limits, axis=(1, 2))
+        left = jnp.any(drawn[..., np.array(list(COLUMNS.values()))] <= bounds, axis=(1, 2))
         return jnp.append(left.mean(0), left.any(-1).mean())
 
     return jax.lax.map(one, (states, plans), batch_size=8)

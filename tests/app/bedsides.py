@@ -7,7 +7,7 @@ from stepdown.app.limits import Limits
 from stepdown.signals import HIGHEST, SIGNALS
 
 USED = tuple(range(12))
-MIDDLE = np.array([75, 39_000, 600, 3.0, 40, 12, 82, 95, 62, 33, 50, 1.5])
+MIDDLE = np.array([75, 39_000, 600, 3.0, 40, 12, 82, 93, 56, 37, 50, 1.5])
 SD = np.array([14, 4000, 120, 0.8, 15, 6, 18, 14, 10, 14, 12, 0.5])
 ODD = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0, -0.0, 9.6, 60.0, 50.0, 10.0])
 

@@ -38,7 +38,7 @@ def test_limits_and_thresholds_can_only_be_made_stricter():
 
 
 def test_every_code_has_a_sentence_and_a_remedy():
-    assert list(refusal_codes()) == [f"R{i:02d}" for i in range(1, 15)]
+    assert list(refusal_codes()) == [f"R{i:02d}" for i in range(1, 17)]
     for code in refusal_codes():
         told = refusal(code, DEFAULT_GATES)
         assert str(told["sentence"]).endswith(".")

@@ -306,6 +306,18 @@ def test_the_card_the_codes_and_the_calibration(client):
     assert told["guardian_auc"] > 0.9  # kernels on the very hours: why they need a flag (A4)
 
 
+def test_the_model_page_keeps_nobody_waiting(service, tmp_path, patient):
+    """What is computed for it is computed in the background; until then it says so at once."""
+    made = beside(service, tmp_path)
+    client = Client(made)
+    waiting = client.get("/v1/model/calibration")
+    assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "2")
+    assert client.get("/v1/model").status_code == 200
+    assert ask(client, patient).status_code == 200
+    client.close()
+    made.stop()
+
+
 def test_a_site_file_may_only_be_stricter(tmp_path):
     file = tmp_path / "site.json"
     file.write_text('{"limits": {"map_low": 70}, "gates": {"support": 30}}')

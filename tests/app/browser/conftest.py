@@ -98,8 +98,9 @@ def moments(served):
 def _kinds(answer: dict[str, Any]) -> list[str]:
     if answer["status"] == "refused":
         return ["refused"]
-    codes = [one["code"] for level in answer["candidates"] for one in level["refusals"]]
-    kinds = ["levels"] if "R10" in codes and len(codes) < 8 else []
+    refused = [one for one in answer["candidates"] if one["status"] == "refused"]
+    codes = [one["code"] for level in refused for one in level["refusals"]]
+    kinds = ["levels"] if "R10" in codes and len(refused) < 8 else []
     return [
         *kinds,
         *(["suggested"] if len(answer["acceptable"]) > 1 and answer["p_now"] < 9 else []),

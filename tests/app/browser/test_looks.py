@@ -26,7 +26,7 @@ TEXTS = """() => {
   }
   return found;
 }"""
-BUSY = re.compile("Loading|Computing|Walking|not looked at yet")
+BUSY = re.compile("Loading|Computing|Waiting|Walking|not looked at yet")
 NAMES = re.compile(  # of things, which have digits but no unit
     r"P-\d|[RH]\d{1,2}\b|\bp\d+\b|day \d+|\d\d:\d\d|audit \d{6}|model [\d.]+|[0-9a-f]{12}…"
 )
@@ -80,6 +80,8 @@ def test_w13_w15_axe_finds_nothing_and_nothing_is_wider_than_320_px(page, states
             found[name, "dark"] = _violations(page)
             page.emulate_media(color_scheme="light")
             found[name, "light"] = _violations(page, runOnly=contrast)
+        page.set_viewport_size({"width": 1920, "height": 1080})
+        wide[name, 1920] = page.evaluate(SIZES)[0]
         page.set_viewport_size({"width": 320, "height": 200})  # also 1280x800 at a zoom of 400 %
         wide[name] = page.evaluate(SIZES)[0]
     fenced = Served(service, hash_token("secret"))

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 from playwright.sync_api import expect
@@ -20,9 +19,7 @@ def _plans(page):
     return re.findall(r"plans=([2-9,%C]+)", page.url)[0].replace("%2C", ",")
 
 
-def test_plans_are_built_by_keys_and_by_drag_and_the_link_holds_them(
-    page, served, service, moments
-):
+def test_plans_are_built_by_keys_and_by_drag_and_the_link_holds_them(page, service, moments):
     assert service.planning.wait(300)
     moment = moments["suggested"]
     now = moment.answer["p_now"]
@@ -47,12 +44,25 @@ def test_plans_are_built_by_keys_and_by_drag_and_the_link_holds_them(
     page.mouse.up()
     drawn = _plans(page).split(",")[1]
     assert drawn[:2] == "29"
+    page.goto(page.url)  # the link alone
+    page.get_by_test_id("plan-risks").wait_for()
+    assert page.get_by_test_id("plan-a-6").get_attribute("aria-valuenow") == str(now)
+    assert page.get_by_test_id("plan-b-2").get_attribute("aria-valuenow") == "9"
+
+
+def test_plans_are_laid_over_holding_as_the_api_tells_them(page, service, moments):
+    assert service.planning.wait(300)
+    moment = moments["suggested"]
+    now = moment.answer["p_now"]
+    plans = f"{now}{now}{now - 1}{now - 1}{now - 1}{now},{str(now - 1) * 6}"
+    page.goto(f"/p/{moment.patient}/plan?at={moment.minute}&limits=map65&plans={plans}")
+    page.get_by_test_id("plan-risks").wait_for()
     with page.expect_response(re.compile(r"/plans\?")) as answered:
         page.get_by_test_id("hours-12").click()
     answer = json.loads(answered.value.body())
     expect(page.get_by_test_id("plan-told")).to_have_text("")
     assert (answer["hours"], answer["limits"]["map_low"]) == (12, 65.0)
-    assert answer["plans"][1]["levels"] == [int(x) for x in made] + [now] * 6
+    assert answer["plans"][1]["levels"] == [int(x) for x in plans[:6]] + [now] * 6
     expect(page.get_by_test_id("untested")).to_contain_text("tested over 6 h")
     rows = page.get_by_test_id("plan-risks").get_by_role("row")
     expect(rows).to_have_count(1 + 3)
@@ -67,11 +77,6 @@ def test_plans_are_built_by_keys_and_by_drag_and_the_link_holds_them(
     axis = page.locator("[data-testid=plan-map] svg").get_attribute("data-values")
     assert axis == "-30 30"
     assert len(re.findall(r"[ML]", middle)) == 6 * answer["plans"][1]["until_h"]
-    before = page.url
-    page.goto(before)  # the link alone
-    page.get_by_test_id("plan-risks").wait_for()
-    assert page.get_by_test_id("plan-a-6").get_attribute("aria-valuenow") == str(now)
-    assert page.get_by_test_id("plan-b-2").get_attribute("aria-valuenow") == "9"
 
 
 def test_one_crosshair_and_one_zoom_read_all_charts(page, moments):
@@ -149,7 +154,7 @@ def followed(run, service, tmp_path):
     own.stop()
 
 
-def test_own_patients_are_shown_and_new_rows_appear_within_two_seconds(page, followed):
+def test_own_patients_are_shown_and_new_rows_appear_by_themselves(page, followed):
     made, stay, file = followed
     page.goto(f"{made.url}/p/A1/trends")
     moment = page.get_by_test_id("moment")
@@ -157,9 +162,7 @@ def test_own_patients_are_shown_and_new_rows_appear_within_two_seconds(page, fol
     expect(page.get_by_test_id("trend-lactate")).to_be_visible()
     with file.open("a", encoding="utf-8") as table:
         table.write("\n".join(rows_of(stay, "A1", 60, 66)) + "\n")
-    begun = time.monotonic()
-    expect(moment).to_contain_text("10:50")
-    assert time.monotonic() - begun < 2.5  # half a second is left to the browser
+    expect(moment).to_contain_text("10:50")  # how soon: tests/app/test_own_patients.py
     page.goto(f"{made.url}/p/A1/whatif")
     page.get_by_test_id("whatif").wait_for()
     expect(page.get_by_test_id("further-lactate")).to_contain_text("1.80 mmol/L")

@@ -6,6 +6,23 @@ from playwright.sync_api import expect
 
 from tests.app.browser.reading import Chart, show, text_of
 
+PAPER = """() => {
+  const told = { cut: [], pale: [] };
+  for (const svg of document.querySelectorAll(".whatif svg.chart")) {
+    const box = svg.parentElement.getBoundingClientRect(), own = svg.getBoundingClientRect();
+    const wider = own.width > box.width + 1 || own.height > box.height + 1;
+    if (wider) told.cut.push(svg.getAttribute("class"));
+  }
+  const written = ".whatif .num, .whatif td, .whatif h2, .chart text";
+  for (const one of document.querySelectorAll(written)) {
+    const style = getComputedStyle(one);
+    const ink = one instanceof SVGElement ? style.fill : style.color;
+    const parts = ink.match(/[0-9.]+/g).map(Number);
+    if (Math.max(...parts.slice(0, 3)) > 100) told.pale.push([one.className, ink]);
+  }
+  return told;
+}"""
+
 
 def _entries(served, kind):
     return [one for one in served.ask("/v1/audit?limit=50")["entries"] if one["kind"] == kind]
@@ -122,5 +139,7 @@ def test_w24_paper_keeps_banner_time_model_and_codes(page, moments):
         for told in moments[kind].answer["refusals"]:
             expect(page.get_by_text(f"{told['code']} · ").first).to_be_visible()
         expect(page.get_by_test_id("agree").filter(visible=True)).to_have_count(0)
-        assert page.pdf().startswith(b"%PDF-")
+        assert page.evaluate(PAPER) == {"cut": [], "pale": []}  # from the dark theme
+        paper = page.pdf(prefer_css_page_size=True)
+        assert len(re.findall(rb"/Type\s*/Page(?!s)", paper)) == 1
         page.emulate_media(media="screen")

@@ -10,6 +10,7 @@ from stepdown.app.server import BANNER
 from tests.app.browser.reading import show, text_of, whole
 from tests.app.browser.serving import Served
 from tests.app.sample_sizes import count
+from tests.app.small_run import beside
 
 PLAIN = ("/", "/model", "/limits", "/audit", "/review", "/p/nobody/nowhere")
 HOSTILE = "<script>document.title='taken'<script><img src=x onerror=alert(1)>"
@@ -125,6 +126,25 @@ def test_w22_a_lost_server_is_said_and_numbers_are_struck_through(page, service,
     for name in numbers:
         assert page.get_by_test_id(name).evaluate(struck) == "line-through", name
     assert page.locator("[data-testid=compare] td").first.evaluate(struck) == "line-through"
+
+
+def test_a_link_during_warm_up_and_a_server_that_came_back_heal(page, service, moments, tmp_path):
+    made = beside(service, tmp_path)
+    stays, made.stays, made.phase = made.stays, {}, "warming"
+    served = Served(made)
+    page.goto(served.url + moments["suggested"].path)
+    expect(page.get_by_test_id("problem")).to_contain_text("The models are being loaded.")
+    made.stays, made.phase = stays, "ready"
+    page.get_by_test_id("whatif").wait_for()
+    number = text_of(page, "audit-id")
+    told = page.get_by_test_id("not-updating")
+    page.route("**/healthz", lambda route: route.abort())
+    expect(told).to_contain_text("Not updating")
+    page.unroute("**/healthz")
+    expect(told).to_have_text("")
+    expect(page.get_by_test_id("audit-id")).not_to_have_text(number)  # it was asked anew
+    served.stop()
+    made.stop()
 
 
 def test_w25_an_answer_to_an_older_question_is_dropped(page, served, moments):
