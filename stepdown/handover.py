@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.signals import HIGHEST, LOWEST, NAMES
 
+Arrays = Array | np.ndarray
 Role = Literal["all", "train", "select", "test"]
 DataName = Literal["recorded", "noiseless", "noisy"]  # what policies learn from
 SettingName = Literal["ours", "paper"]  # whose numbers they learn with
@@ -48,9 +50,13 @@ class Cohort(eqx.Module):
 
 
 class Transitions(eqx.Module):
-    """Hours of care: what was seen, what was set, what came next."""
+    """Hours of care: what was seen, what was set, what came next.
 
-    state: Float[Array, "*n steps columns"]  # `columns` and the level in force
+    A state is one hour of samples, or several in a row, the newest last; `next_state` is always the
+    one hour that came. `advance` makes the next longer state of both.
+    """
+
+    state: Float[Array, "*n past columns"]  # `columns` and the level in force in each hour
     level: Int[Array, "*n"]  # P-level 2..9 of the coming hour as a whole: the decision
     levels: Int[Array, "*n steps"]  # in force during each sample of the coming hour
     reward: Float[Array, "*n"]  # shaped, to learn from
@@ -62,6 +68,16 @@ class Transitions(eqx.Module):
     patient: Int[Array, "*n"]  # row of the cohort
     role: Role = eqx.field(static=True)
     columns: tuple[str, ...] = eqx.field(static=True, default=NAMES)  # of signals.KNOWN
+
+    @property
+    def history(self) -> int:
+        """How many hours a state holds."""
+        return self.state.shape[-2] // self.next_state.shape[-2]
+
+    @property
+    def hour(self) -> Float[Array, "*n steps columns"]:
+        """The last hour of every state."""
+        return self.state[..., -self.next_state.shape[-2] :, :]
 
     @property
     def changed(self) -> Bool[np.ndarray, "*n"]:
@@ -108,7 +124,7 @@ class Judged(eqx.Module):
 class Moments(eqx.Module):
     """Recorded hours from which episodes in a twin begin, each with its own luck."""
 
-    state: Float[Array, "n steps columns"]
+    state: Float[Array, "n past columns"]
     row: Int[Array, " n"]  # patient
     key: Key[Array, " n"]
 
@@ -117,7 +133,7 @@ class Moments(eqx.Module):
 class Policy(Protocol):
     """Log-probabilities of the eight levels P2..P9 for one state."""
 
-    def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
+    def __call__(self, state: Float[Array, "past columns"], /) -> Float[Array, " 8"]:
         """Weigh the levels."""
         ...
 
@@ -126,11 +142,12 @@ class Policy(Protocol):
 class Dynamics(Protocol):
     """One possible next hour under a level.
 
-    Twins also take one level for each sample of the hour; whoever decides hands one.
+    Twins also take one level for each sample of the hour; whoever decides hands one. Dynamics that
+    read more than the last hour of a state say how many as `history` (`hours_read`).
     """
 
     def __call__(
-        self, state: Float[Array, "steps columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray
+        self, state: Float[Array, "past columns"], level: Int[Array, ""], /, *, key: PRNGKeyArray
     ) -> Float[Array, "steps columns"]:
         """Draw the hour."""
         ...
@@ -145,6 +162,29 @@ class Penalty(Protocol):
     ) -> Float[Array, ""]:
         """Charge the choice."""
         ...
+
+
+def hours_read(model: Any) -> int:
+    """How many hours of a state a policy or dynamics read; one, unless they say otherwise."""
+    return getattr(model, "history", 1)
+
+
+def advance(
+    state: Float[Arrays, "*n past columns"], hour: Float[Arrays, "*n steps columns"]
+) -> Float[Arrays, "*n past columns"]:
+    """The state an hour later: the hour comes in, the oldest one leaves."""
+    if state.shape[-2] == hour.shape[-2]:
+        return hour
+    return jnp.concatenate([state[..., hour.shape[-2] :, :], hour], axis=-2)
+
+
+def require_one_hour(data: Transitions, who: str) -> None:
+    """Refuse states of several hours where nobody reads more than the last."""
+    if data.history > 1:
+        raise ValueError(
+            f"expected states of one hour, which is all that {who} reads, got {data.history} "
+            "hours. Make the transitions with a history of 1."
+        )
 
 
 def require_role(data: Cohort | Transitions, role: Role) -> None:

@@ -50,9 +50,15 @@ FURTHER = (
     Signal("pad", "mmHg", "mm[Hg]", "PA diastolic pressure", (0.0, 100.0), (2.0, 60.0)),
     Signal("pam", "mmHg", "mm[Hg]", "PA mean pressure", (0.0, 120.0), (5.0, 80.0)),
     Signal("papi", "ratio", "1", "PA pulsatility index", (0.0, 100.0), (0.1, 20.0)),
+    Signal("co", "L/min", "L/min", "Cardiac output", (0.0, 20.0), (1.0, 12.0), holds=8.0),
+    Signal("cpo", "W", "W", "Cardiac power output", (0.0, 5.0), (0.1, 3.0), holds=8.0),
+    # what the console reported, 1 while it did: shown and obeyed, read by no model
+    Signal("suction", "flag", "{flag}", "Suction reported", (0.0, 1.0), (0.0, 1.0)),
+    Signal("position", "flag", "{flag}", "Wrong position reported", (0.0, 1.0), (0.0, 1.0)),
     Signal("weight", "kg", "kg", "Body weight", (20.0, 350.0), (40.0, 200.0)),
     Signal("age", "years", "a", "Age", (0.0, 120.0), (16.0, 100.0)),
 )
+MARKS = ("suction", "position")
 KNOWN = {signal.name: signal for signal in (*SIGNALS, *FURTHER)}
 NAMES = tuple(signal.name for signal in SIGNALS)  # the columns of a recording without further ones
 

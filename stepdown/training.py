@@ -98,13 +98,13 @@ def fit(
 
 def stack(models: list[Model]) -> Model:
     """Members side by side, as `fit` takes them."""
-    arrays, rest = eqx.partition(models, eqx.is_inexact_array)
+    arrays, rest = eqx.partition(models, eqx.is_array)
     return eqx.combine(jax.tree.map(lambda *xs: jnp.stack(xs), *arrays), rest[0])
 
 
 def member(models: Model, index: int) -> Model:
     """One of the members."""
-    arrays, rest = eqx.partition(models, eqx.is_inexact_array)
+    arrays, rest = eqx.partition(models, eqx.is_array)
     return eqx.combine(jax.tree.map(lambda x: x[index], arrays), rest)
 
 

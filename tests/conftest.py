@@ -1,6 +1,9 @@
 """Strict settings for every test: no silent broadcasting, checked shapes, fixed examples."""
 
+import ctypes
+import gc
 import os
+import resource
 from pathlib import Path
 
 # Workers inherit this before they load NumPy. Other cores have tests of their own, and threads that
@@ -36,6 +39,25 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 
 settings.register_profile("stepdown", deadline=None, derandomize=True)
 settings.load_profile("stepdown")
+
+
+MOST = 2.0  # GiB that a process may have held before its compiled programs are let go
+
+
+def _held() -> float:
+    """GiB of memory that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**30
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_let_go():
+    """Compiled programs of a file are of little use to the next one, and many fill the memory."""
+    yield
+    if Path("/proc/self/statm").exists() and _held() > MOST:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # Files that take a minute or more begin first, so that no core waits for one at the end.

@@ -224,6 +224,10 @@ def test_a_report_on_recordings_says_what_is_missing(cohort, hours):
     assert "Never recorded: Pump speed, Motor current" in said
     assert "in no model: Blood lactate." in said
     assert "A single row has no slope" in said
+    assert "Nobody told who died" in said
+    dead = dataclasses.replace(some, died=jnp.arange(STAYS) < 3)
+    said = missing_section(dead, hours, present, {"second"}).body
+    assert f"Of {STAYS} stays 3 ended by death on support" in said
 
 
 def test_recorded_drugs_are_the_rates_at_the_start_of_each_hour():

@@ -459,6 +459,10 @@ def test_recordings_without_a_truth_are_judged_by_the_twin_alone(finished, tmp_p
     assert (out / "tables/evidence/imported/groups.csv").is_file()
     page = (out / "report.html").read_text()
     assert "There is no truth behind these recordings" in page
+    assert '<a href="#protocol">The protocol</a>' in page
+    told = (out / "results.txt").read_text().split("Protocol (docs/real-data.md): ")[1]
+    assert told.startswith("followed in 1 of 6 points, left in: cohort, drugs, policy, trainings.")
+    assert "Gates that do not hold: size" in told
     assert not (out / "tables/evidence/imported/transfer.csv").exists()
 
 

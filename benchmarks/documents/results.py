@@ -16,7 +16,9 @@ from pathlib import Path
 
 from benchmarks.cohorts import read_lines
 from benchmarks.studies import (
+    charted,
     choosing,
+    constraint,
     history,
     independent_page,
     missing_signals,
@@ -31,7 +33,7 @@ from stepdown.policies.methods import METHODS, OURS_METHOD
 from stepdown.report.labels import name_of
 from stepdown.twin.twins import TWINS
 
-STUDIES = (twin, history, missing_signals, searched, search_luck, off_policy, choosing)
+STUDIES = (twin, history, charted, missing_signals, searched, search_luck, off_policy, choosing)
 KEPT = DOCS / "results/kept.json"
 REFERENCES = ("clinicians", "hold", "taper", "protocol", "look-ahead")
 POINTS = {"reward": (1, 2), "unsafe_hours": (100, 1)}  # factor and digits
@@ -50,6 +52,8 @@ def pages() -> dict[Path, str]:
     found = {"windows": windows(), "nine cohorts": nine_cohorts(), "density": density()}
     for study in STUDIES:
         found |= study.tables()
+    found["planners tried"] = independent_page.development_table()
+    found["constraint"] = constraint.table(read_lines(constraint.FILE))
     headline = independent_page.write_headline(independent_page.planned())
     tables = {"results.md": {"headline": headline}, "all-results.md": found}
     return {

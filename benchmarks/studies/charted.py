@@ -1,7 +1,7 @@
 """What charts lose against a console's recording, and what it is worth to record.
 
     python -m benchmarks.studies.charted --out docs/results/charted.jsonl
-    python -m benchmarks.studies.charted --tables docs/results/charted.jsonl
+    python -m benchmarks.documents.results
 
 Three questions, each answered by simulated patients, whose truth is known:
 
@@ -21,6 +21,7 @@ true one. Development seeds alone; nothing here was used to choose anything.
 import argparse
 import json
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +37,7 @@ from jaxtyping import Array, Float
 
 from benchmarks.cohorts import add_lines, read_lines
 from benchmarks.studies.level_effects import forecast_effects, slopes, true_effects
-from benchmarks.tables import DOCS, fill, make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.evaluation.compare import paired_difference
 from stepdown.evaluation.judging import LookAhead
 from stepdown.handover import Cohort, Episodes, Policy, Transitions
@@ -66,7 +67,9 @@ from stepdown.problem.metrics import score_episodes
 from stepdown.records import charted_tables
 from stepdown.records.charted import ChartedConfig, make_charted
 from stepdown.records.mimic import read_mimic
+from stepdown.records.pieces import unwatched
 from stepdown.records.split import split_patients
+from stepdown.report.grids import PROSE
 from stepdown.signals import HIGHEST, HR, LEVELS, LOWEST, MAP, NAMES, PULSATILITY, REQUIRED
 from stepdown.training import FitConfig
 from stepdown.twin.fit import Twin, fit_twin
@@ -75,13 +78,14 @@ from stepdown.twin.twins import twin_config
 COHORTS: tuple[tuple[PresetName, int], ...] = (("guarded", 441), ("guarded", 442), ("hidden", 451))
 PARTS = ("charts", "columns", "history")
 FRESH = 60_000  # added to the seed: of the patients to judge by
-PAGE = DOCS / "all-results.md"
+FILE = DOCS / "results/charted.jsonl"
 
 PRESSURES = ("map", "sbp", "dbp", "pulsatility", "hr")
 CHARTED = (*PRESSURES, "flow", "lvedp")  # what MIMIC-IV charts
 DRUGS = ("nee", "vis")
 AT_ONCE = ChartingConfig(skipped=0.0, delay=0.0, late=0.0, odd=0.0)
 USUAL = ChartingConfig(odd=0.0)
+SLOW = ChartingConfig(odd=0.0, delay=30.0)  # median; half of an hour's entries come too late
 COLUMNS: dict[str, tuple[str, ...]] = {
     "pressures and heart rate": PRESSURES,
     "and flow": (*PRESSURES, "flow"),
@@ -117,21 +121,15 @@ TINY = Sizes(patients=24, fresh=12, starts=16, effects=8)
 
 
 def main() -> None:
-    """Measure what is missing in the file, or fill the tables from it."""
+    """Measure what is missing in the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="file of lines for the numbers")
-    parser.add_argument("--tables", type=Path, help="file of lines to fill the tables from")
+    parser.add_argument("--out", type=Path, required=True, help="file of lines for the numbers")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--cohorts", type=int, default=len(COHORTS), help="how many of them")
     parser.add_argument("--tiny", action="store_true", help="to see that it works")
     asked = parser.parse_args()
-    if asked.tables:
-        fill(PAGE, tables_of(read_lines(asked.tables)))
-        return
-    if asked.out is None:
-        parser.error("expected --out FILE or --tables FILE.")
     tasks = [
         {"part": part, "preset": preset, "seed": seed, "sizes": TINY if asked.tiny else Sizes()}
         for part in asked.parts
@@ -321,6 +319,7 @@ def study_charts(ward: Ward, seed: int) -> Row:
         ("an entry an hour, stored at once", AT_ONCE, False),
         ("as nurses chart", USUAL, False),
         ("as nurses chart, and drugs", USUAL, True),
+        ("as nurses chart, stored after half an hour", SLOW, False),
     ):
         cohort = charted_as(ward.cohort, ward.latents, config, seed)
         train, select, _ = split_patients(cohort, key=jr.key(0))
@@ -365,7 +364,7 @@ def charted_as(cohort: Cohort, latents: Latents, config: ChartingConfig, seed: i
             path = Path(made) / f"{name}.csv.gz"
             path.parent.mkdir(exist_ok=True)
             charted_tables.to_csv_gz(table)(path)
-        charts = read_mimic(Path(made), ChartedConfig(), lambda share: None)
+        charts = read_mimic(Path(made), ChartedConfig(), unwatched, Path(made) / "work")
         found = make_charted(charts, ChartedConfig(), Path(made)).cohort
     place = np.array([int(name) for name in found.patient]) - 10_000_001
     steps, count = found.level.shape[1], len(cohort.patient)
@@ -652,8 +651,9 @@ def _say(row: Row) -> None:
     print(json.dumps(row), flush=True)
 
 
-def tables_of(lines: list[Row]) -> dict[str, str]:
+def tables() -> dict[str, str]:
     """The tables of docs/all-results.md, by the name of their marker."""
+    lines = read_lines(FILE)
     by_part = {part: [x for x in lines if x["part"] == part] for part in PARTS}
     return {
         "charted about": _about(lines),
@@ -666,12 +666,16 @@ def tables_of(lines: list[Row]) -> dict[str, str]:
 
 def _about(lines: list[Row]) -> str:
     sizes, seconds = lines[0]["sizes"], sum(x["seconds"] for x in lines)
-    cohorts = ", ".join(dict.fromkeys(f"{x['preset']} {x['seed']}" for x in lines))
-    return (
-        f"`python -m benchmarks.studies.charted --out docs/results/charted.jsonl`, two shared CPU\n"
-        f"cores, jax {lines[0]['jax']}, {seconds:,} s in all. Cohorts {cohorts}, version 2, "
-        f"{sizes['patients']} patients to\nfit on, {sizes['fresh']} others to judge by, "
-        f"{sizes['starts']} starts of six hours."
+    cohorts = {
+        part: [f"{x['preset']} {x['seed']}" for x in lines if x["part"] == part] for part in PARTS
+    }
+    told = "; ".join(f"{part}: {', '.join(names)}" for part, names in cohorts.items())
+    return textwrap.fill(
+        "`python -m benchmarks.studies.charted --out docs/results/charted.jsonl`, two shared CPU "
+        f"cores, jax {lines[0]['jax']}, {seconds:,} s in all. Cohorts of version 2: {told}; "
+        f"{sizes['patients']} patients to fit on, {sizes['fresh']} others to judge by, "
+        f"{sizes['starts']} starts of six hours in each.",
+        PROSE,
     )
 
 
@@ -689,6 +693,8 @@ def _over(lines: list[Row], place: int, *path: Any, kind: str = "rows") -> list[
 def _mean(values: Sequence[float], digits: int = 1, sign: str = "") -> str:
     """The mean over cohorts, and the least and largest."""
     low, high = min(values), max(values)
+    if len(values) == 1:
+        return f"{low:{sign}.{digits}f}".replace("-", "−")
     ends = f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
     return f"{np.mean(values):{sign}.{digits}f} ({ends})".replace("-", "−")
 

@@ -1,12 +1,11 @@
 """Which limit was broken: the hard constraint by rule, for a planner and for simple policies.
 
-    python -m benchmarks.studies.constraint judge --preset guarded --seed 441
-    python -m benchmarks.studies.constraint judge --preset hidden --seed 451
-    python -m benchmarks.studies.constraint table
+    python -m benchmarks.studies.constraint --preset guarded --seed 441
 
-`judge` draws a development cohort, fits the ridge twin and a clone of the clinicians, and lets each
+It draws a development cohort, fits the ridge twin and a clone of the clinicians, and lets each
 policy decide for fresh patients in the simulator itself under each rule of when a step down is
-forbidden; a line of docs/results/constraint.jsonl. `table` writes docs/all-results.md.
+forbidden; a line of docs/results/constraint.jsonl. `python -m benchmarks.documents.results` writes
+the table.
 """
 
 import argparse
@@ -22,7 +21,7 @@ import numpy as np
 
 from benchmarks.cohorts import Line, read_lines
 from benchmarks.studies.planner import fit_models, judge_by, scored
-from benchmarks.tables import DOCS, fill, make_table
+from benchmarks.tables import DOCS, make_table
 from stepdown.evaluation.compare import paired_difference
 from stepdown.handover import Policy
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
@@ -130,8 +129,9 @@ def judge(preset: Any, seed: int, patients: int, fresh: int, starts: int) -> Lin
     }
 
 
-def table(lines: list[Line]) -> str:
-    """Every policy under every rule, cohort by cohort."""
+def tables() -> dict[str, str]:
+    """The table of docs/all-results.md, by its marker: every policy under every rule."""
+    lines = read_lines(FILE)
     heads = ["policy", "never down", "cohort"]
     heads += ["reward − clinicians", "reward − at most two levels", "unsafe hours −, points"]
     rows = [
@@ -145,9 +145,10 @@ def table(lines: list[Line]) -> str:
         ]
         for name in POLICIES
         for rule, words in RULES_ASKED.items()
+        if rule != "none"  # as "reach": none of these policies leaps
         for line in lines
     ]
-    return make_table(heads, rows)
+    return {"constraint": make_table(heads, rows)}
 
 
 def _told(found: list[float], scale: float = 1, digits: int = 2) -> str:
@@ -156,23 +157,19 @@ def _told(found: list[float], scale: float = 1, digits: int = 2) -> str:
 
 
 def main() -> None:
-    """Judge a cohort, or write the table."""
+    """Judge a cohort."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("judge", "table"))
     parser.add_argument("--preset", default="guarded")
     parser.add_argument("--seed", type=int, default=441)
     parser.add_argument("--patients", type=int, default=379)
     parser.add_argument("--fresh", type=int, default=256, help="patients to judge by")
     parser.add_argument("--starts", type=int, default=512)
     asked = parser.parse_args()
-    if asked.what == "judge":
-        line = judge(asked.preset, asked.seed, asked.patients, asked.fresh, asked.starts)
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-    else:
-        fill(DOCS / "all-results.md", {"constraint": table(read_lines(FILE))})
+    line = judge(asked.preset, asked.seed, asked.patients, asked.fresh, asked.starts)
+    with FILE.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

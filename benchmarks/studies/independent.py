@@ -32,15 +32,16 @@ from stepdown.evaluation.judging import (
     judge_look_ahead,
     judge_team,
 )
+from stepdown.experiment.presets import TINY_ENSEMBLE, TINY_TRAINING
 from stepdown.guardian.fit import DensityConfig, fit_guardian
 from stepdown.guardian.guardians import DENSITIES
 from stepdown.guardian.threshold import RECORDED
 from stepdown.handover import Judged, Policy, Transitions
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
-from stepdown.policies.ensemble import fit_ensemble
-from stepdown.policies.learning import ALONE, Task
+from stepdown.policies.ensemble import EnsembleConfig, fit_ensemble
+from stepdown.policies.learning import ALONE, Shrink, Task, apply_changes
 from stepdown.policies.methods import METHODS, make_recipe
-from stepdown.policies.planner import Planner, PlannerConfig
+from stepdown.policies.planner import Planner, PlannerConfig, gated
 from stepdown.policies.rules import RULES
 from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.split import SPLIT, split_patients
@@ -121,7 +122,10 @@ class Models:
 
     def __init__(self, cohort: Any, design: dict[str, Any], version: int, small: bool):
         self.parts = split_patients(cohort, key=jr.key(SPLIT))
-        self.design, self.small, self.made = design, small, {}
+        self.design, self.made = design, {}
+        self.seeds: int = design["tiny" if small else "sizes"]["seeds"]
+        self.shrink: Shrink | None = TINY_TRAINING if small else None
+        self.ensemble = TINY_ENSEMBLE if small else EnsembleConfig()
         train, select, _ = self.parts
         self.train, self.select = (
             as_many(make_transitions(part), count)
@@ -137,36 +141,41 @@ class Models:
         return self.learned(name)
 
     def planner(
-        self, model: str, guardian: bool = False, clinicians: bool = False, **changes: Any
+        self,
+        model: str,
+        guardian: bool = False,
+        clinicians: bool = False,
+        refused: float = 0.0,
+        **changes: Any,
     ) -> Planner:
-        """Planning in a model, with a kernel guardian or cloned clinicians if asked for."""
-        return Planner(
+        """Planning in a model, with a guardian's charge or gate or cloned clinicians if asked."""
+        made = Planner(
             self.model(model),
             jnp.asarray(0),
             penalty=self.model("kde") if guardian else None,
             clinicians=member(self.learned("bc"), 0) if clinicians else None,
             config=PlannerConfig(**changes),
         )
+        return gated(made, self.model("kde"), refused) if refused else made
 
-    def learned(self, name: str) -> Policy:
+    def learned(self, method: str, model: str = "ensemble", **changes: Any) -> Policy:
         """The policies of a method, one for each training seed."""
+        name = f"{method} in {model} {changes}"
         if name not in self.made:
-            method, recipe = METHODS[name], make_recipe(name)
-            if self.small:
-                recipe = recipe.shrunk(_tiny())
-            ensemble = self.model("ensemble") if method.dynamics else None
-            guardian = self.model("kde") if method.density else None
-            task = Task(self.train, self.select, ensemble, guardian, method.penalty)
-            keys = jr.split(jr.key(1), self.design["tiny" if self.small else "sizes"]["seeds"])
-            self.made[name] = method.learn(task, recipe, keys=keys, watch=ALONE)[0]
+            row, recipe = METHODS[method], make_recipe(method, shrink=self.shrink)
+            dynamics = self.model(model) if row.dynamics else None
+            guardian = self.model("kde") if row.density else None
+            task = Task(self.train, self.select, dynamics, guardian, row.penalty)
+            keys = jr.split(jr.key(1), self.seeds)
+            recipe = apply_changes(recipe, changes)
+            self.made[name] = row.learn(task, recipe, keys=keys, watch=ALONE)[0]
         return self.made[name]
 
     def model(self, name: str) -> Any:
         """A twin of the table, the ensemble or the kernel guardian."""
         if name not in self.made:
             if name == "ensemble":
-                sizes = (_tiny_ensemble(),) if self.small else ()
-                self.made[name] = fit_ensemble(self.train, *sizes, key=jr.key(0))[0]
+                self.made[name] = fit_ensemble(self.train, self.ensemble, key=jr.key(0))[0]
             elif name == "kde":
                 kernel = DensityConfig(DENSITIES["kde"])
                 self.made[name] = fit_guardian(
@@ -178,18 +187,6 @@ class Models:
                 sliding = make_transitions(self.parts[0], cut)
                 self.made[name] = fit_twin(sliding, self.select, twin, key=jr.key(0))[0]
         return self.made[name]
-
-
-def _tiny() -> Any:
-    from stepdown.experiment.presets import TINY_TRAINING
-
-    return TINY_TRAINING
-
-
-def _tiny_ensemble() -> Any:
-    from stepdown.experiment.presets import TINY_ENSEMBLE
-
-    return TINY_ENSEMBLE
 
 
 def tell(ours: Judged, team: Judged) -> dict[str, Any]:

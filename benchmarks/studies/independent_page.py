@@ -28,6 +28,10 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 PLANNED = DOCS / "results/independent_planned.jsonl"
 EARLIER = DOCS / "results/first-design/learned.jsonl"  # CORMPO on other cohorts, five seeds
+DEVELOPED = {  # development cohorts, and the row that the rule of their design took
+    "first-design/development.jsonl": "ridge, 3 h, care 0.5",
+    "independent_development.jsonl": read_design()["default"],
+}
 PAGE, FIGURE = DOCS / "results/independent.md", DOCS / "results/independent.png"
 DEFAULT, CORMPO, TEAM = read_design()["default"], "cormpo_kde", "clinicians"
 PRESETS = ("guarded", "hidden", "benign")
@@ -41,9 +45,9 @@ SHOWN = {
 }
 
 
-def planned() -> list[Line]:
+def planned(path: Path = PLANNED) -> list[Line]:
     """One line for each cohort; its room is what the look-ahead gains."""
-    lines = read_lines(PLANNED)
+    lines = read_lines(path)
     return [{**x, "room": x["rows"]["look-ahead"]["reward"]["gain"][0]} for x in lines]
 
 
@@ -56,6 +60,23 @@ def shares(lines: Sequence[Line], name: str) -> list[float]:
     """Of the room, in %."""
     known = [x for x in lines if name in x["rows"]]
     return [100 * x["rows"][name]["reward"]["gain"][0] / x["room"] for x in known]
+
+
+def development_table() -> str:
+    """Planners that were tried on development cohorts, each beside the one that was taken."""
+    rows = []
+    for file, taken in DEVELOPED.items():
+        lines = planned(DOCS / "results" / file)
+        for name in lines[0]["rows"]:
+            if name in (TEAM, "look-ahead", "hold"):
+                continue
+            share, unsafe = shares(lines, name), gains(lines, name, "unsafe_hours")
+            apart = np.subtract(share, shares(lines, taken))
+            told = "taken" if name == taken else student(apart.tolist(), 1)
+            cells = [student(share, 1), told, student([100 * x for x in unsafe], 2)]
+            rows.append([f"`{file}`", name, str(len(lines)), *cells])
+    heads = ["design", "planner", "cohorts", "room, %", "minus the one that was taken"]
+    return make_table([*heads, "unsafe hours, points"], rows)
 
 
 def of(lines: Sequence[Line], version: int, preset: str | None = None) -> list[Line]:

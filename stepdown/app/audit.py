@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 AUDIT, ANCHOR, KEY = "audit.sqlite", "audit.anchor", "audit.key"
 OWNER = 0o600  # of every file
-Kind = Literal["start", "whatif", "response", "limits", "choice"]
+Kind = Literal["start", "whatif", "response", "limits", "choice", "plan"]
 
 _FIRST = "0" * 64  # what the first entry follows
 _TABLE = """CREATE TABLE IF NOT EXISTS entries (
@@ -114,6 +114,18 @@ class Audit:
         told = "? IS NULL OR json_extract(body, '$.audit_id') = ?"
         chosen = f"WHERE kind = ? AND ({told}) ORDER BY id DESC LIMIT 1"
         return next(iter(self._select(chosen, kind, about, about)), None)
+
+    def every(self, kind: Kind) -> list[Entry]:
+        """All entries of a kind, oldest first."""
+        return self._select("WHERE kind = ? ORDER BY id", kind)
+
+    def shown(self, patient: str, minute: float, by: str) -> bool:
+        """Whether an answer about a moment was on a screen, but for another reviewer's own."""
+        told = "json_extract(body, '$.{}') = ?"
+        source = f"{told.format('source.patient')} AND {told.format('source.minute')}"
+        others = "coalesce(json_extract(body, '$.for'), ?) = ?"
+        chosen = f"WHERE kind IN ('whatif', 'plan') AND {source} AND {others} LIMIT 1"
+        return bool(self._select(chosen, patient, minute, by, by))
 
     def close(self) -> None:
         """Close both files."""

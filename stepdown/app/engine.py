@@ -58,6 +58,7 @@ SAMPLED = 1000  # select decisions that set the radius
 NEAREST = 3  # recorded patients that are shown for a level
 
 State = Float[Array, "steps columns"]
+Host = Array | np.ndarray  # an outlook is computed on the device and read on the host
 
 
 class Support(eqx.Module):
@@ -77,15 +78,15 @@ class Support(eqx.Module):
 class Outlook(eqx.Module):
     """What may come under each level, held for six hours."""
 
-    quantiles: Float[Array, "8 quantiles samples shown"]
-    carried: Float[Array, "8 shown"]  # the last sample, carried forward under the level
-    left: Bool[Array, "8 courses judged"]  # whether a course leaves a limit at any sample
-    courses: Int[Array, " 8"]  # how many of them were computed, the first ones
-    by_member: Float[Array, "members 8"]  # share of courses that leave the worst limit; NaN: one
-    p_value: Float[Array, " 8"]  # of the decision, by the guardian
-    within: Float[Array, "8 2"]  # variance of MAP and pulsatility in the members; NaN: not known
-    between: Float[Array, "8 2"]  # variance of the members' centers; both over the first hour
-    preference: Float[Array, " 8"]  # log-probabilities of the policy; NaN without one
+    quantiles: Float[Host, "8 quantiles samples shown"]
+    carried: Float[Host, "8 shown"]  # the last sample, carried forward under the level
+    left: Bool[Host, "8 courses judged"]  # whether a course leaves a limit at any sample
+    courses: Int[Host, " 8"]  # how many of them were computed, the first ones
+    by_member: Float[Host, "members 8"]  # share of courses that leave the worst limit; NaN: one
+    p_value: Float[Host, " 8"]  # of the decision, by the guardian
+    within: Float[Host, "8 2"]  # variance of MAP and pulsatility in the members; NaN: not known
+    between: Float[Host, "8 2"]  # variance of the members' centers; both over the first hour
+    preference: Float[Host, " 8"]  # log-probabilities of the policy; NaN without one
     weighed: Weighed | None  # what a planner chooses by; None for any other policy
 
     @property

@@ -104,7 +104,8 @@ def state_refusals(
     incomplete = empty[..., others].any(-1)
     unjudged = np.isnan(bed.likeness) & ~np.any(found, axis=0)
     found.append(incomplete | (bed.likeness < config.unlike_state) | unjudged)
-    found.append(np.any(list(contradictions(bed, columns).values()), axis=0))
+    crossed = np.any(list(contradictions(bed, columns).values()), axis=0)
+    found.append(crossed & ~found[4])  # a wrong unit explains it
     return np.stack([np.broadcast_to(x, bed.level.shape) for x in found], axis=-1)
 
 

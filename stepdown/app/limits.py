@@ -14,7 +14,7 @@ from typing import Any, Literal
 from stepdown.problem.clinical import PAPER as CLINICAL
 from stepdown.signals import HR, MAP, NAMES, PULSATILITY
 
-PresetName = Literal["paper", "map65", "site"]
+PresetName = Literal["paper", "map65", "upper", "site"]
 JUDGED = (MAP, HR, PULSATILITY)  # columns with limits
 LV_FROM = 4  # P-level; below it the console shows no LV metrics
 HIGHEST_LIMIT = 300.0  # of any signal
@@ -56,10 +56,16 @@ class Limits:
         return found
 
 
-PRESETS: dict[str, Limits] = {"paper": Limits(), "map65": Limits(map_low=65.0)}
+PRESETS: dict[str, Limits] = {
+    "paper": Limits(),
+    "map65": Limits(map_low=65.0),
+    # 106 mmHg is where the reward begins to charge; 110 /min is judgment, to be signed
+    "upper": Limits(map_low=65.0, map_high=106.0, hr_high=110.0),
+}
 LABELS = {
     "paper": f"Paper (MAP {PRESETS['paper'].map_low:g})",
     "map65": f"MAP {PRESETS['map65'].map_low:g}",
+    "upper": "MAP 65 to 106, HR to 110",
     "site": "Site",
 }
 

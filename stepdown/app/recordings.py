@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stepdown import __version__
-from stepdown.app.engine import DRAWS, Engine, make_support
+from stepdown.app.engine import DRAWS, MOST, Engine, make_support
 from stepdown.app.gates import HELD, UNKNOWN, odd_values
 from stepdown.app.limits import GateConfig, PresetName
 from stepdown.app.request import PUMPS, Channel, Request, parse_time, pump_of_table, rounded
@@ -34,12 +34,14 @@ from stepdown.records.split import (
     read_profile,
     require_same_split,
 )
-from stepdown.signals import HORIZON, KNOWN, LEVELS, NAMES, REQUIRED
+from stepdown.signals import FURTHER, HORIZON, KNOWN, LEVELS, MARKS, NAMES, REQUIRED
 from stepdown.twin.twins import load_twin
 
-TABLES = ("twin", "guardian")  # of a run, shown in the model card where they are
+TABLES = ("twin", "guardian", "risks")  # of a run, shown in the model card where they are
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 HISTORY = 6  # hours of a request
+OLDEST = 24.0  # h after which a further value is no longer shown as one of now
+WATT = 451.0  # mmHg L/min in a watt of cardiac power
 LATEST = 24 * 60.0  # min after the last sample that can still be asked for
 
 
@@ -80,6 +82,8 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
     guardian, saved = load_guardian(run / "guardian")
     policy, known = load_policy(run / "policy") if "policy" in _kinds(run) else (None, None)
     scaler = guardian.density.pairs.scaler
+    for kind, history in (("twin", twin.history), ("policy", known.history if known else 1)):
+        require_one_hour(run / kind, history)
     if abs(twin.steps * parts.test.minutes - 60) > 1e-6:
         raise ArtifactError(
             f"{run}: expected a twin of one hour, got {twin.steps} samples of "
@@ -99,6 +103,7 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
         table=read_profile(run / "cohort", None),
         model=_identity(run),
         draws=draws,
+        most=MOST * draws // DRAWS,
         policy=policy,
         method=known.method if known else None,
         read_by_policy=known.present if known else (),
@@ -117,6 +122,15 @@ def load_run(run: Path, draws: int = DRAWS) -> Loaded:
         "guardian_holds_patient_data": saved.contains_patient_data,
     }
     return Loaded(engine, stays, read_stays(parts.train, pump_of_table(engine.table)), card)
+
+
+def require_one_hour(path: Path, history: int) -> None:
+    """Refuse a model that reads more than the last hour: an answer here begins with one hour."""
+    if history > 1:
+        raise ArtifactError(
+            f"{path}: expected a {path.name} that reads one hour, as the app asks about, got one "
+            f"that reads {history} h. Fit it with a history of 1."
+        )
 
 
 def _check_columns(run: Path, parts: Parts, columns: dict[str, tuple[str, ...]]) -> None:
@@ -227,8 +241,18 @@ def request_at(
         p_levels=tuple(None if x == UNKNOWN else int(x) for x in level),
         horizon_h=horizon_h,
         candidates=LEVELS,
+        alarms=tuple(x for x in MARKS if _is_reported(stay, signals, x)),
         limits=limits,
     )
+
+
+def _is_reported(stay: Stay, signals: np.ndarray, mark: str) -> bool:
+    """Whether the newest word of the last hour about suction or position is that it was so."""
+    if mark not in stay.columns:
+        return False
+    told = signals[-_samples(stay, 1) :, stay.columns.index(mark)]
+    known = told[np.isfinite(told)]
+    return bool(len(known) and known[-1] > 0)
 
 
 def _place(stay: Stay, minute: float) -> int:
@@ -271,10 +295,19 @@ def trends(stay: Stay, minute: float, hours: float) -> dict[str, Any]:
                 "values": [rounded(x, KNOWN[name].unit) for x in signals[:, i]],
             }
             for i, name in enumerate(stay.columns)
+            if name not in MARKS
         },
-        "marks": [],
+        "marks": [
+            {"minute": at[row], "kind": name, "words": KNOWN[name].label}
+            for name in MARKS
+            if name in stay.columns
+            for row in np.flatnonzero(signals[:, stay.columns.index(name)] > 0)
+        ],
         "waveform": None,
-        "not_recorded": ["suction and position messages", "waveforms"],
+        "not_recorded": [
+            *(f"{name} messages" for name in MARKS if name not in stay.columns),
+            "waveforms",
+        ],
     }
 
 
@@ -288,13 +321,57 @@ def patient_row(stay: Stay, minute: float) -> dict[str, Any]:
         "patient": stay.patient,
         "pump_profile": stay.pump,
         "pump_label": PUMPS[stay.pump].label,
+        "pump_highest": PUMPS[stay.pump].highest,
         "p_now": int(known[-1]) if len(known) else None,
         "hours_on_support": round(minute / 60, 1),
         "recorded_hours": round(stay.last / 60, 1),
         "now": to_iso(minute),
         "minute": minute,
         "age_min": round(minute - seen[-1] * stay.minutes, 1) if len(seen) else None,
+        "further": further_now(stay, minute),
     }
+
+
+def further_now(stay: Stay, minute: float) -> list[dict[str, Any]]:
+    """The newest value of what only some places record, with its age, whether or not it is used.
+
+    PAPi and CPO are computed where they were not recorded but what they are made of was.
+    """
+    end, found = _place(stay, minute), {}
+    for name in ("map", *(signal.name for signal in FURTHER)):
+        if name not in stay.columns:
+            continue
+        values = stay.signals[: end + 1, stay.columns.index(name)]
+        known = np.flatnonzero(np.isfinite(values))
+        if len(known) and minute - known[-1] * stay.minutes <= 60 * OLDEST:
+            found[name] = float(values[known[-1]]), minute - known[-1] * stay.minutes
+    for name, (parts, made) in _DERIVED.items():
+        if name not in found and set(parts) <= set(found):
+            value = made(*(found[part][0] for part in parts))
+            if math.isfinite(value):
+                found[name] = value, max(found[part][1] for part in parts)
+    return [
+        {
+            "name": signal.name,
+            "label": signal.label,
+            "unit": signal.unit,
+            "value": round(found[signal.name][0], 2),
+            "digits": 2 if signal.soft[1] <= 20 else 0,
+            "age_min": round(found[signal.name][1], 1),
+        }
+        for signal in FURTHER
+        if signal.name in found and (signal.name not in MARKS or found[signal.name][0] > 0)
+    ]
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return top / bottom if bottom > 0 else math.nan
+
+
+_DERIVED = {  # by name: what it is made of, and how
+    "papi": (("pas", "pad", "cvp"), lambda high, low, venous: _ratio(high - low, venous)),
+    "cpo": (("map", "co"), lambda pressure, output: pressure * output / WATT),
+}
 
 
 def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
@@ -336,7 +413,12 @@ def quality(stay: Stay, minute: float, gates: GateConfig) -> dict[str, Any]:
 
 
 def _flat_stretches(values: np.ndarray, minutes: float, gates: GateConfig) -> int:
-    """Stretches with one value that are too long (R03); whole numbers are not counted."""
+    """Stretches with one value that are too long (R03); whole numbers are not counted.
+
+    Charted rows, farther apart than such a stretch is long, say nothing about what was between.
+    """
+    if minutes >= gates.flat:
+        return 0
     span = math.ceil(gates.flat / minutes)
     known = values[np.isfinite(values)]
     if len(values) <= span or (known == np.round(known)).all():
@@ -353,6 +435,7 @@ def _chip(channels: dict[str, Any], gates: GateConfig) -> str:
     odd = any(
         one["outside_hard"] or one["flat_stretches"] or one["missing_last_hour"]
         for one in channels.values()
+        if one["missing_share"] != 1.0  # never recorded is absent, not lost
     )
     return "check" if odd else "good"
 

@@ -6,6 +6,7 @@ what was sent.
 """
 
 import asyncio
+import hashlib
 import hmac
 import json
 from collections.abc import Iterator
@@ -21,10 +22,12 @@ from stepdown import __version__
 from stepdown.app.audit import Entry, verify
 from stepdown.app.gates import GATES, refusal_codes
 from stepdown.app.limits import LABELS, PRESETS, PresetName
+from stepdown.app.plans import HOURS, MOST_PLANS
 from stepdown.app.recordings import Stay, patient_row, quality, request_at, to_minute, trends
 from stepdown.app.request import LONGEST, Request, request_from_dict
+from stepdown.app.reviews import counted, summarize
 from stepdown.app.security import COOKIE, hash_token
-from stepdown.app.service import BANNER, Line, Service, now_text
+from stepdown.app.service import BANNER, Line, Service
 from stepdown.app.whatif import unknowns
 from stepdown.signals import HIGHEST, HORIZON, KNOWN, LEVELS, LOWEST
 
@@ -83,6 +86,16 @@ class WhatIfBody(BaseModel):
     p_levels: Annotated[list[AnyLevel | None], Field(max_length=LONGEST)] | None = None
     alarms: Annotated[list[Literal["suction", "position"]], Field(max_length=2)] = []
     limits: PresetName | None = None
+
+
+class PlansBody(BaseModel):
+    """Plans to compare with holding: a level for every hour, the last one goes on."""
+
+    model_config = _STRICT
+    plans: Annotated[
+        list[Annotated[list[Level], Field(min_length=1, max_length=HOURS)]],
+        Field(min_length=1, max_length=MOST_PLANS),
+    ]
 
 
 class ResponseBody(BaseModel):
@@ -265,7 +278,7 @@ class Desk:
     def find_answer(self, number: int) -> Entry:
         """An entry that is an answer, or 409."""
         found = self.find_entry(number)
-        if found.kind != "whatif":
+        if found.kind not in ("whatif", "plan"):
             raise HTTPException(409, "Expected the number of an answer, got another entry.")
         return found
 
@@ -274,15 +287,22 @@ class Desk:
         if not hmac.compare_digest(given.encode(), self.csrf.encode()):
             raise HTTPException(403, "Expected the header X-CSRF-Token from /v1/session.")
 
-    async def answer(self, request: Request, source: dict[str, Any] | None) -> Response:
+    async def answer(
+        self,
+        request: Request,
+        source: dict[str, Any] | None,
+        plans: list[list[int]] | None = None,
+    ) -> Response:
         """Compute, remember, send; what takes too long is refused with R14."""
         service = self.service
         if service.phase == "warming":
             raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+        if plans and service.loaded is not None and not service.planning.is_set():
+            raise HTTPException(503, "Plans are being made ready.", {"Retry-After": "2"})
         try:
-            computed = await self.line.run(service.compute, request, source)
+            computed = await self.line.run(service.compute, request, source, None, plans)
         except TimeoutError:
-            computed = service.compute(request, source, "R14")
+            computed = service.compute(request, source, "R14", plans)
         body = await asyncio.to_thread(service.remember, request, source, computed)
         return Response(body, media_type=JSON)
 
@@ -407,6 +427,20 @@ async def recorded_whatif(
     return await desk.answer(request_at(stay, minute, h, limits), source)
 
 
+@patients_only.post("/{patient}/plans", name="plans")
+async def recorded_plans(
+    desk: Here,
+    patient: Patient,
+    body: PlansBody,
+    at: At = None,
+    limits: PresetName | None = None,
+) -> Response:
+    """Plans of levels over up to a day beside holding; kept in the audit."""
+    stay, minute = desk.find_moment(patient, at)
+    source: dict[str, Any] = {"patient": patient, "minute": minute}
+    return await desk.answer(request_at(stay, minute, limits=limits), source, body.plans)
+
+
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -424,12 +458,39 @@ def respond(desk: Here, body: ResponseBody, x_csrf_token: Csrf = "") -> JSONResp
 
 
 @kept.post("/choices", tags=["responses"])
-def choose(desk: Here, body: ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
-    """Study mode: keep what a clinician would do before the model is shown."""
+async def choose(desk: Here, body: ChoiceBody, x_csrf_token: Csrf = "") -> JSONResponse:
+    """Study mode: keep what a clinician would do, and the answer that is shown after."""
     desk.require_csrf(x_csrf_token)
-    _, minute = desk.find_moment(body.patient, body.at)
+    stay, minute = desk.find_moment(body.patient, body.at)
     told = body.model_dump() | {"reason": clip(body.reason), "minute": minute}
-    return JSONResponse({"audit_id": desk.service.audit.append("choice", told, now_text()).id})
+    request, service = request_at(stay, minute), desk.service
+    if service.phase == "warming":
+        raise HTTPException(503, "The models are being loaded.", {"Retry-After": "2"})
+    source: dict[str, Any] = {"patient": body.patient, "minute": minute}
+    try:
+        computed = await desk.line.run(service.compute, request, source)
+    except TimeoutError:
+        computed = service.compute(request, source, "R14")
+    number, answer = await asyncio.to_thread(service.keep_choice, told, request, computed)
+    return JSONResponse({"audit_id": number, "answer_id": answer})
+
+
+@kept.get("/reviews", tags=["responses"])
+def reviews(desk: Here) -> JSONResponse:
+    """Choices of named reviewers: agreement with the model, over time, and between them."""
+    return JSONResponse(summarize(counted(desk.service.audit.every("choice"))))
+
+
+@kept.get("/reviews/export", tags=["responses"])
+def export_reviews(desk: Here) -> Response:
+    """Every choice on a line, with the digest of its entry; the last line has one of all lines."""
+    choices = counted(desk.service.audit.every("choice"))
+    lines = "".join(json.dumps(one) + "\n" for one in choices)
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    return Response(
+        lines + json.dumps({"choices": len(choices), "sha256": digest}) + "\n",
+        media_type="application/x-ndjson",
+    )
 
 
 @kept.get("/limits", tags=["limits"])
@@ -470,7 +531,7 @@ def model(desk: Here) -> JSONResponse:
     loaded = desk.service.loaded
     if loaded is None:
         raise HTTPException(503, _state(desk.service))
-    return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine)})
+    return JSONResponse(loaded.card | {"unknowns": unknowns(loaded.engine.names)})
 
 
 @kept.get("/model/calibration", tags=["model"])
@@ -543,7 +604,7 @@ def clip(text: str) -> str:
 def _short(entry: Entry) -> dict[str, Any]:
     body = entry.content()
     shown = ("status", "codes", "acceptable", "suggested", "source", "answer", "reason", "by",
-             "audit_id", "preset", "replaces", "patient", "p")  # fmt: skip
+             "audit_id", "preset", "replaces", "patient", "p", "plans")  # fmt: skip
     told = {name: body[name] for name in shown if name in body}
     return {name: getattr(entry, name) for name in ("id", "time", "kind", "digest")} | {
         "told": told

@@ -36,7 +36,9 @@ ADDED = {  # by status of a refusal
     413: (b"connection", b"close"),
     429: (b"retry-after", b"1"),
 }
-COMPUTED = re.compile(r"/v1/(patients/[^/]+/)?whatif")  # what is sent away when the line is full
+COMPUTED = re.compile(
+    r"/v1/(patients/[^/]+/)?(whatif|plans)"
+)  # what is sent away when the line is full
 READING = ("GET", "HEAD")  # what keeps nothing
 OPEN = ("/healthz", "/readyz", "/v1/login", "/v1/session")  # without a token
 PAGE = re.compile(r"/(model|limits|audit|review|p/[^/]+(/[^/]+)?|static/.+)?")  # holds no patients

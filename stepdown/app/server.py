@@ -8,6 +8,7 @@ import html
 import json
 import secrets
 import socket
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from stepdown import __version__
 from stepdown.app.connections import Bounded
 from stepdown.app.routes import ROUTERS, Desk
-from stepdown.app.security import Fence
+from stepdown.app.security import LOG, Fence
 from stepdown.app.service import BANNER, BusyError, Line, Service
 
 STATIC = Path(__file__).parent / "static"
@@ -94,6 +95,12 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
         return _problem(500, "internal", "Something failed here; the request is not to blame.")
+
+    @app.exception_handler(sqlite3.OperationalError)
+    async def unkept(request: Request, error: sqlite3.OperationalError) -> JSONResponse:
+        LOG.error("the audit cannot be written: %s", error)
+        words = "The audit cannot be written, so nothing is shown; is the disk full?"
+        return _problem(503, "audit", words, {"Retry-After": "2"})
 
     @app.exception_handler(BusyError)
     async def busy(request: Request, error: BusyError) -> JSONResponse:

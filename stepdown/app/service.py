@@ -7,6 +7,7 @@ before anybody sees it, and the entry holds all that is needed to compute it aga
 import asyncio
 import datetime
 import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ from stepdown.app.own_patients import (
     read_own,
     serving,
 )
+from stepdown.app.plans import compare_plans, refuse_plans
+from stepdown.app.plans import warm_up as warm_up_plans
 from stepdown.app.recordings import (
     Loaded,
     Stay,
@@ -47,6 +50,7 @@ from stepdown.app.recordings import (
     request_at,
 )
 from stepdown.app.request import Request, request_from_dict
+from stepdown.app.reviews import verdict
 from stepdown.app.steady import words_kept
 from stepdown.app.whatif import refuse_service, to_bytes, what_if
 from stepdown.artifacts import ArtifactError
@@ -104,7 +108,9 @@ class Service:
         self._calibration: dict[str, Any] = {}
         self._said: dict[str, dict[float, tuple[Limits, dict[str, str]]]] = {}  # by minute
         self._writing, self._calibrating = threading.Lock(), threading.Lock()
+        self.planning = threading.Event()  # plans can be compared: compiled in the background
         self._stopped = threading.Event()
+        self._following: threading.Thread | None = None
         if entry := self.audit.last("limits"):  # outlives a restart
             self._take_limits(entry)
 
@@ -130,10 +136,17 @@ class Service:
         self.audit.append("start", about, now_text())
         self.phase = "ready"
         self.worker.submit(self.review_all)
+        self.background.submit(self._warm_plans)
         self.background.submit(self.calibration)
         if self.config.patients is not None:
             told = (self.config.patients, self.read_again, self._stopped)
-            threading.Thread(target=follow, args=told, daemon=True).start()
+            self._following = threading.Thread(target=follow, args=told, daemon=True)
+            self._following.start()
+
+    def _warm_plans(self) -> None:
+        for one in self.runs:
+            warm_up_plans(one.engine)
+        self.planning.set()
 
     def _read_own(self) -> dict[str, Stay]:
         own, engine = self.config.patients, self.engine
@@ -158,6 +171,8 @@ class Service:
     def stop(self) -> None:
         """Finish what is being computed and close the audit."""
         self._stopped.set()
+        if self._following is not None:
+            self._following.join()  # it may be reading just now
         for one in (self.worker, self.background):
             one.shutdown(wait=True, cancel_futures=True)
         self.audit.close()
@@ -201,22 +216,27 @@ class Service:
     # ── answers ──────────────────────────────────────────────────────────────────────────────────
 
     def compute(
-        self, request: Request, source: dict[str, Any] | None, code: str | None = None
+        self,
+        request: Request,
+        source: dict[str, Any] | None,
+        code: str | None = None,
+        plans: list[list[int]] | None = None,
     ) -> Computed:
         """An answer without its number in the audit; `source` is a moment of a recording.
 
-        `code` says why nothing is forecast (R14 took too long). With the settings of this moment,
-        which go into the audit, the same answer can be computed again.
+        With `plans` it compares these (plans.py). `code` says why nothing is forecast (R14 took too
+        long). With the settings of this moment, which go into the audit, the same answer can be
+        computed again.
         """
         context = {
             "preset": self.preset,
             "site": asdict(self.site),
             "gates": asdict(self.gates),
             "service": code or ("R13" if self.loaded is None else None),
-            "before": self._words_before(source),
-        }
+            "before": None if plans else self._words_before(source),
+        } | ({"plans": plans} if plans else {})
         answer = self._answer(request, source, context)
-        if source and answer["status"] == "ok" and not request.limits:
+        if source and answer["status"] == "ok" and not request.limits and not plans:
             said = self._said.setdefault(source["patient"], {})
             said[source["minute"]] = self.limits, words_kept(answer)
             for old in sorted(said)[:-SAID]:
@@ -237,6 +257,9 @@ class Service:
     ) -> dict[str, Any]:
         moment = source and {name: source[name] for name in ("patient", "minute")}  # one order
         about = {"source": moment, "at": request.now or request.t_end, "t_end": request.t_end}
+        plans = context.get("plans")
+        if context["service"] is not None and plans:
+            return about | refuse_plans(request, context["service"])
         if context["service"] is not None:
             return about | refuse_service(request, context["service"])
         engine = self._engine_for(request, source, context)
@@ -245,6 +268,8 @@ class Service:
             site=limits_from_dict(context["site"]),
             gates=GateConfig(**context["gates"]),
         )
+        if plans:
+            return about | compare_plans(engine, request, plans, context["preset"])
         skill = source and skill_so_far(self._book(source["patient"]), source["minute"])
         before = None if request.limits else context.get("before")
         return about | what_if(engine, request, context["preset"], skill, before)
@@ -275,12 +300,26 @@ class Service:
             "answer_sha256": hashlib.sha256(to_bytes(answer)).hexdigest(),
             "status": answer["status"],
             "codes": [one["code"] for one in answer["refusals"]],
-            "acceptable": answer["acceptable"],
-            "suggested": answer["suggested"],
+            "acceptable": answer.get("acceptable"),
+            "suggested": answer.get("suggested"),
             "model": (answer["model"] or {}).get("sha256"),
         }
-        entry = self.audit.append("whatif", body, now_text())
+        kind = "plan" if "plans" in computed.context else "whatif"
+        entry = self.audit.append(kind, body, now_text())
         return to_bytes(answer | {"audit_id": entry.id})
+
+    def keep_choice(
+        self, told: dict[str, Any], request: Request, computed: Computed
+    ) -> tuple[int, int]:
+        """Keep a reviewer's choice beside the answer that was hidden from them: both numbers."""
+        source = {"patient": told["patient"], "minute": told["minute"]}
+        with self._writing:
+            blind = not self.audit.shown(told["patient"], told["minute"], told["by"])
+            own = replace(computed, context=computed.context | {"for": told["by"]})
+            answer = json.loads(self.remember(request, source, own))
+            agrees = verdict(answer, told["p"])
+            body = told | {"answer_id": answer["audit_id"], "blind": blind, "agrees": agrees}
+            return self.audit.append("choice", body, now_text()).id, answer["audit_id"]
 
     def replay(self, entry: Entry) -> tuple[bytes, bool]:
         """Compute an entry again; the bytes, and whether they are those of back then."""

@@ -34,13 +34,14 @@ class Advice:
 
 
 def interval(
-    count: Int[np.ndarray, "*n"], draws: Int[np.ndarray, "*n"]
+    count: Int[np.ndarray, "*n"], draws: Int[np.ndarray, "*#n"]
 ) -> tuple[Float[np.ndarray, "*n"], Float[np.ndarray, "*n"]]:
     """Wilson's interval of a share, lower and upper end."""
     share, square = count / draws, Z**2 / draws
     middle = (share + square / 2) / (1 + square)
     half = Z * np.sqrt(share * (1 - share) / draws + square / (4 * draws)) / (1 + square)
-    return np.clip(middle - half, 0.0, 1.0), np.clip(middle + half, 0.0, 1.0)
+    low, high = np.clip(middle - half, 0.0, 1.0), np.clip(middle + half, 0.0, 1.0)
+    return np.asarray(low), np.asarray(high)
 
 
 def risk_interval(outlook: Outlook) -> tuple[Float[np.ndarray, " 8"], Float[np.ndarray, " 8"]]:

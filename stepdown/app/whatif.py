@@ -7,7 +7,7 @@ courses over six hours, whatever horizon is drawn.
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -53,6 +53,11 @@ UNKNOWNS = (
     "anticoagulation and purge",
     "suction and pump position, unless they are reported",
 )
+_TOLD_BY = {  # columns that hold what would be unknown without them
+    "vasopressors": ("nee", "vis", "norepinephrine"),
+    "inotropes": ("vis",),
+    "RV function (CVP, PAPi)": ("cvp", "papi"),
+}
 _RISKS = {MAP: "map_low", HR: "hr_out", PULSATILITY: "puls_low"}  # names in an answer
 
 
@@ -69,20 +74,8 @@ def what_if(
     courses leave a word open, it stays.
     """
     limits = effective_limits(engine.site, preset, request.limits)
-    read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
-    absent = absent_columns(read, engine.used)
-    used = tuple(i for i in engine.used if i not in absent)
-    refused = gates.state_refusals(read.bed, used, engine.gates, read.factors)
-    found = model_state(read, used)
-    state = fill_absent(engine, found[0]) if found else None
-    outlook, judge, filled = None, None, ()
-    if found and state is not None and not np.delete(refused, gates.JUDGED_LAST).any():
-        filled = found[1]
-        judge = Judge(engine, read, state, limits, steady.words_before(before))
-        outlook = look(engine, state, limits, judge.unclear)
-        bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
-        refused = gates.state_refusals(bed, used, engine.gates, read.factors)
-    codes = [code for code, held in zip(gates.STATE_CODES, refused, strict=True) if held]
+    seen = see(engine, request, limits, steady.words_before(before), adaptive=True)
+    read, codes, judge, outlook = seen.read, seen.codes, seen.judge, seen.outlook
     if judge and outlook and not codes:
         body = _forecast(judge, request, outlook)
     else:
@@ -93,15 +86,53 @@ def what_if(
             "refusals": sentences.state_sentences(read, codes, engine),
             "now": now_table(read, limits),
             "p_now": None if read.bed.level < 0 else int(read.bed.level),
-            "pump": _pump(request),
+            "pump": pump_of(request),
             "limits": asdict(limits),
             "horizon_h": request.horizon_h,
             "grid_min": request.grid_min,
-            "quality": quality_notes(read, filled, absent, engine.used),
+            "quality": quality_notes(read, seen.filled, seen.absent, engine.used),
         }
         | body
-        | {"skill": skill, "unknowns": unknowns(engine), "model": engine.model}
+        | {"skill": skill, "unknowns": unknowns(engine.names), "model": engine.model}
     )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A moment as it was read, and why it is refused; without an outlook where it cannot be."""
+
+    read: Read
+    absent: tuple[int, ...]
+    filled: tuple[str, ...]
+    codes: list[str]
+    judge: "Judge | None"
+    outlook: Outlook | None
+
+
+def see(
+    engine: Engine,
+    request: Request,
+    limits: Limits,
+    before: np.ndarray | None = None,
+    *,
+    adaptive: bool,
+) -> Seen:
+    """Read a request and look ahead; `adaptive` draws further courses where a word is open."""
+    read = read_request(request, engine.twin.steps, engine.table, engine.columns, engine.used)
+    absent = absent_columns(read, engine.used)
+    used = tuple(i for i in engine.used if i not in absent)
+    refused = gates.state_refusals(read.bed, used, engine.gates, read.factors)
+    found = model_state(read, used)
+    state = fill_absent(engine, found[0]) if found else None
+    outlook, judge, filled = None, None, ()
+    if found and state is not None and not np.delete(refused, gates.JUDGED_LAST).any():
+        filled = found[1]
+        judge = Judge(engine, read, state, limits, before)
+        outlook = look(engine, state, limits, judge.unclear if adaptive else None)
+        bed = replace(read.bed, likeness=np.asarray(np.max(outlook.p_value), float))
+        refused = gates.state_refusals(bed, used, engine.gates, read.factors)
+    codes = [code for code, held in zip(gates.STATE_CODES, refused, strict=True) if held]
+    return Seen(read, absent, filled, codes, judge, outlook)
 
 
 def refuse_service(request: Request, code: str) -> dict[str, Any]:
@@ -112,7 +143,7 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
             "refusals": [gates.refusal(code, DEFAULT_GATES)],
             "now": {},
             "p_now": request.p_now,
-            "pump": _pump(request),
+            "pump": pump_of(request),
             "limits": None,
             "horizon_h": request.horizon_h,
             "grid_min": request.grid_min,
@@ -123,9 +154,10 @@ def refuse_service(request: Request, code: str) -> dict[str, Any]:
     )
 
 
-def unknowns(engine: Engine) -> list[str]:
-    """What the models do not know about a patient."""
-    return [name for name in UNKNOWNS if name not in engine.names]
+def unknowns(names: Collection[str]) -> list[str]:
+    """What models that read these columns do not know about a patient."""
+    seen = set(names)
+    return [x for x in UNKNOWNS if x not in seen and not seen & set(_TOLD_BY.get(x, ()))]
 
 
 def to_bytes(answer: dict[str, Any]) -> bytes:
@@ -195,8 +227,8 @@ class Judge:
         refused = codes["R10"] | codes["R11"] | codes["R16"]
         return ~np.any(list(self.forbidden.values()), axis=0) & ~refused
 
-    def place(self, outlook: Outlook) -> np.ndarray:
-        """Where the gates place each level."""
+    def place(self, outlook: Outlook, *, kept: bool = True) -> np.ndarray:
+        """Where the gates place each level; words of a moment ago are `kept` where it is open."""
         codes = self.codes(outlook)
         return gates.place_levels(
             self.read.bed,
@@ -204,12 +236,12 @@ class Judge:
             ~(codes["R10"] | codes["R11"] | codes["R16"]),
             steady.risk_interval(outlook),
             self.engine.gates,
-            self.before,
+            self.before if kept else None,
         )
 
     def unclear(self, outlook: Outlook) -> np.ndarray:
-        """Levels that need further courses."""
-        place, level = self.place(outlook), int(self.read.bed.level)
+        """Levels that need further courses; a word that is kept answers no question."""
+        place, level = self.place(outlook, kept=False), int(self.read.bed.level)
         return steady.unclear(outlook, place, self.open_to(outlook), level)
 
 
@@ -253,7 +285,8 @@ def _forecast(judge: Judge, request: Request, outlook: Outlook) -> dict[str, Any
     }
 
 
-def _pump(request: Request) -> dict[str, Any]:
+def pump_of(request: Request) -> dict[str, Any]:
+    """The pump type that was named, as the screen shows it."""
     pump = PUMPS.get(request.pump_profile or "")
     return {
         "profile": request.pump_profile if pump else None,
@@ -409,7 +442,7 @@ def _risk(moment: Moment, i: int) -> dict[str, Any]:
     counts["any"] = int(moment.outlook.crossing_any[i])
     words = {name: sentences.count_words(count, draws) for name, count in counts.items()}
     ends = {
-        name: _shares(*steady.interval(np.array(x), np.array(draws))) for name, x in counts.items()
+        name: shares(*steady.interval(np.array(x), np.array(draws))) for name, x in counts.items()
     }
     low, high = steady.risk_interval(moment.outlook)
     mean, least, most = (float(x[i]) for x in moment.fewer)
@@ -418,12 +451,13 @@ def _risk(moment: Moment, i: int) -> dict[str, Any]:
         "hours": HORIZON,
         "words": words,
         "intervals": ends,  # shares of courses, 99 %
-        "worst": _shares(low[i], high[i]),
+        "worst": shares(low[i], high[i]),
         "more_than_holding": [round(-x, 3) for x in (mean, most, least)],  # any limit
     }
 
 
-def _shares(*ends: float | np.ndarray) -> list[float]:
+def shares(*ends: float | np.ndarray) -> list[float]:
+    """Shares as they are sent."""
     return [round(float(x), 4) for x in ends]
 
 

@@ -18,6 +18,7 @@ from stepdown.artifacts import (
     to_json,
     write_folder,
 )
+from stepdown.experiment.cohort_folder import FLOW
 from stepdown.experiment.progress import progress
 from stepdown.patients.pump import load_profile
 from stepdown.records import files
@@ -31,7 +32,7 @@ from stepdown.signals import KNOWN
 
 Format = Literal["clif", "mimic-iv"]
 READERS = {"clif": read_clif, "mimic-iv": read_mimic}
-CARD, FLOW, FIGURE, ENDS = "card.md", "flow.json", "flow.png", "stays.parquet"
+CARD, COUNTS, ENDS = "card.md", "flow.json", "stays.parquet"
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,13 @@ def import_charted(
     content: dict[str, Content] = {
         files.COHORT: files.to_parquet(files.cohort_table(made.cohort)),
         CONFIG: to_json(config_to_dict(record)),
-        FLOW: to_json({name: dict(rows) for name, rows in counts.items()}),
-        FIGURE: draw_flow(made.flow),
+        COUNTS: to_json({name: dict(rows) for name, rows in counts.items()}),
+        FLOW: draw_flow(made.flow),
         ENDS: files.to_parquet(made.ends),
         CARD: charted_card(made, record).encode(),
     }
+    if made.cohort.died is not None:
+        content[files.DEATHS] = files.to_parquet(files.death_table(made.cohort))
     about = provenance(config=record) | {"imported": True}
     write_folder(out, content, kind=files.KIND, about=about)
     shutil.rmtree(work, ignore_errors=True)
@@ -101,7 +104,7 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         f"table has no store time, {config.delay:g} min are assumed. There is no truth behind "
         "recordings, hence no latents.",
         "## Flow of stays",
-        f"![Flow of stays]({FIGURE})",
+        f"![Flow of stays]({FLOW})",
         _table(("stays", "number"), made.flow),
         "## Who they are",
         "Of each stay the hours, and the first value known of each column: median and quartiles.",
@@ -109,7 +112,7 @@ def charted_card(made: Charted, record: ChartedRecord) -> str:
         "## How support ended",
         "By the tables: turned off (P0 or P1), death or the end of the stay within "
         f"{config.carry:g} h of the last charted level, or levels that were no longer charted. In "
-        f"`{ENDS}`, for reports; no state knows it.",
+        f"`{ENDS}`, for reports; no state knows it. {_FATES[cohort.died is not None]}",
         _table(("support", "stays"), _counts(made.ends["ended"])),
         _table(("hospital stay", "stays"), _counts(made.ends["died"])),
         "## Signals",
@@ -131,6 +134,12 @@ _PREPARED = (
     "One row an hour, counted from the first charted level: the last value charted in the hour and "
     "stored by its end, the level that held most of it, the drugs in force at its end."
 )
+
+_FATES = {
+    True: f"A death on support ends its stay for good (`{files.DEATHS}`): what would have followed "
+    "counts as the worst there is.",
+    False: "The tables do not say who died, so no stay ends by death.",
+}
 
 
 def _characteristics(made: Charted) -> str:

@@ -22,6 +22,7 @@ from stepdown.artifacts import (
     write_folder,
 )
 from stepdown.commands.import_charted import Format, import_charted
+from stepdown.experiment.imports import read_on_ray
 from stepdown.experiment.progress import progress
 from stepdown.handover import Cohort
 from stepdown.problem.hours import count_decisions
@@ -48,6 +49,7 @@ class ImportCommand:
     origin: Annotated[Format | None, arg(name="from")] = None  # hospital tables of this format
     profile: str = "cp"  # pump profile
     workers: int = 1  # processes that read files side by side
+    ray: str | None = None  # "auto" or the address of a Ray cluster: files are read there
     secret: Path | None = None  # secret that makes pseudonyms out of patient names
     accept_losses: bool = False  # import also where cleaning empties most of a signal
     leave_out: bool = False  # leave out stays that need action, instead of refusing all
@@ -82,8 +84,8 @@ def import_recordings(command: ImportCommand) -> None:
 
 def _import_tables(command: ImportCommand, origin: Format) -> None:
     """Hospital tables of a known format."""
-    if command.leave_out or command.accept_losses or command.workers != 1:
-        raise ValueError("--leave-out, --accept-losses and --workers go with --columns.")
+    if command.leave_out or command.accept_losses or command.workers != 1 or command.ray:
+        raise ValueError("--leave-out, --accept-losses, --workers and --ray go with --columns.")
     chosen = (command.device, command.pressure, command.carry, command.delay, command.further)
     config = ChartedConfig(*chosen)
     secret = _read_secret(command.secret)
@@ -105,10 +107,11 @@ def _import_mapped(command: ImportCommand, columns: Columns) -> None:
         leave_out=command.leave_out,
     )
     work = command.out.parent / f".{command.out.name}.unfinished"
+    ahead = read_on_ray(command.ray, columns, config, work) if command.ray else None
     try:
         with progress("importing") as watch:
             cohort, log, intake = import_cohort(
-                command.file, columns, config, work=work, watch=watch
+                command.file, columns, config, work=work, watch=watch, ahead=ahead
             )
     except (RecordingError, MappingError):  # a question about the file is one about the mapping
         shutil.rmtree(work, ignore_errors=True)

@@ -29,8 +29,8 @@ from stepdown.evaluation.forecast import (
 )
 from stepdown.experiment.patients import SLIDING
 from stepdown.experiment.progress import progress
-from stepdown.handover import Cohort, Transitions
-from stepdown.problem.hours import make_transitions
+from stepdown.handover import Cohort, Transitions, hours_read
+from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.problem.scaling import Scaler
 from stepdown.records.files import read_cohort
 from stepdown.records.split import (
@@ -68,6 +68,7 @@ class TwinFitConfig:
     size: Size = "paper"  # full, of the Transformer in sizes of ours; small: for two cores
     split: int = SPLIT  # seed of the split into train, select and test patients
     profile: str | None = None  # pump profile; by default the cohort's own, else cp
+    history: int = 1  # hours before a decision that it reads, 1 to 12; ridge and best alone
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,10 @@ def fit_and_save(config: TwinFitConfig) -> None:
     """Fit on train patients, stop by select patients, save with a note about both."""
     check_seed(config.seed)
     require_free(config.out)
+    recipe = twin_config(config.model, config.size, history=config.history)
     parts = read_parts(config.cohort, config.split)
-    recipe = twin_config(config.model, config.size, read_profile(config.cohort, config.profile))
-    train, select = twin_hours(parts)
+    recipe = replace(recipe, profile=read_profile(config.cohort, config.profile))
+    train, select = twin_hours(parts, config.history)
     with progress(f"fitting {config.model}") as watch:
         twin, info = fit_twin(train, select, recipe, key=jr.key(config.seed), watch=watch)
 
@@ -119,7 +121,7 @@ def score_twins(config: TwinScoreConfig) -> None:
     models: dict[str, Forecaster] = {name: load_twin(path)[0] for name, path in named.items()}
     base, scaler = _persistence(parts, read_profile(config.cohort, config.profile))
     models = {PERSISTENCE: base} | models  # a saved one takes the place of ours
-    hours = make_transitions(patients)
+    hours = make_transitions(patients, HoursConfig(history=max(map(hours_read, models.values()))))
     scores = score_models(models, hours, scaler)
     found = scores_to_dict(scores)
     if config.json is not None:
@@ -183,9 +185,11 @@ def _fresh(path: Path, minutes: float) -> Cohort:
     return replace(cohort, role="test")
 
 
-def twin_hours(parts: Parts) -> tuple[Transitions, Transitions]:
+def twin_hours(parts: Parts, history: int = 1) -> tuple[Transitions, Transitions]:
     """Windows to fit, sliding by half an hour, and the hourly decisions to choose by."""
-    return make_transitions(parts.train, SLIDING), make_transitions(parts.select)
+    sliding = replace(SLIDING, history=history)
+    hourly = HoursConfig(history=history)
+    return make_transitions(parts.train, sliding), make_transitions(parts.select, hourly)
 
 
 def _persistence(parts: Parts, profile: str) -> tuple[Forecaster, Scaler]:

@@ -42,7 +42,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from stepdown.evaluation.compare import draw_patients, middle, spearman
 from stepdown.evaluation.guardians import charge_all
 from stepdown.guardian.threshold import Guardian
-from stepdown.handover import Dynamics, Episodes, Policy, Transitions, require_role
+from stepdown.handover import (
+    Dynamics,
+    Episodes,
+    Policy,
+    Transitions,
+    require_one_hour,
+    require_role,
+)
 from stepdown.patients.cohort import in_groups
 from stepdown.patients.episodes import Mode, Sampled, Starts, play
 from stepdown.patients.population import World, host_generator
@@ -398,6 +405,7 @@ def recorded_hours(
 ) -> HeldOut:
     """Recorded decisions of test patients, each with the one hour that followed."""
     require_role(hours, "test")
+    require_one_hour(hours, "a certificate")
     draw, count = host_generator(key), len(hours.level)
     chosen = draw.permutation(count)[:decisions]
     begin = draw.choice(count, episodes, replace=episodes > count)

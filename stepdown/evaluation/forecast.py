@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from stepdown.evaluation.compare import paired_difference
-from stepdown.handover import Role, Transitions, require_role
+from stepdown.handover import Role, Transitions, advance, require_role
 from stepdown.patients.cohort import in_groups
 from stepdown.patients.population import host_generator
 from stepdown.problem.clinical import slope
@@ -52,7 +52,7 @@ class Forecaster(Protocol):
 
     def __call__(
         self,
-        state: Float[Array, "steps columns"],
+        state: Float[Array, "past columns"],
         level: Int[Array, " steps"],
         /,
         *,
@@ -62,7 +62,7 @@ class Forecaster(Protocol):
         ...
 
     def center(
-        self, state: Float[Array, "steps columns"], level: Int[Array, " steps"], /
+        self, state: Float[Array, "past columns"], level: Int[Array, " steps"], /
     ) -> Float[Array, "steps columns"]:
         """The point forecast."""
         ...
@@ -101,11 +101,30 @@ def score_forecasts(
     """
     require_role(hours, role)
     _require_signals(hours, scaler)
-    count = len(hours.level)
-    rows = (hours.state, hours.levels, hours.next_state, np.arange(count))
+    rows = (hours.state, hours.levels, hours.next_state, np.arange(len(hours.level)))
     rows = jax.tree.map(np.asarray, rows)
-    size = FEW if count <= FEW else MANY
-    found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=size)
+    found = in_groups(_score_rows, (rows,), forecaster, key, draws, size=_group(hours))
+    return _collect(found, hours, scaler)
+
+
+def score_drawn(
+    center: Float[np.ndarray, "n steps columns"],
+    drawn: Float[np.ndarray, "n draws steps columns"],
+    hours: Transitions,
+    scaler: Scaler,
+) -> ForecastScores:
+    """The same scores of forecasts that were made elsewhere, such as by trees (twin/trees.py)."""
+    require_role(hours, "test")
+    _require_signals(hours, scaler)
+    rows = (center, drawn, np.asarray(hours.next_state))
+    return _collect(in_groups(_score_given, (rows,), size=_group(hours)), hours, scaler)
+
+
+def _group(hours: Transitions) -> int:
+    return FEW if len(hours.level) <= FEW else MANY
+
+
+def _collect(found, hours: Transitions, scaler: Scaler) -> ForecastScores:
     known = np.isin(np.arange(len(scaler.columns)), scaler.present)
     _require_forecasts(found["absolute"][:, known], scaler)
     for name in ("absolute", "squared", "crps", "low", "high"):
@@ -126,20 +145,29 @@ def _score_rows(rows, forecaster: Forecaster, key, draws: int):
 
     def one(state, levels, truth, number):
         keys = jr.split(jr.fold_in(key, number), draws)
-        drawn = jax.vmap(lambda k: forecaster(state, levels, key=k))(keys)[..., :LEVEL]
-        center, truth = forecaster.center(state, levels)[:, :LEVEL], truth[:, :LEVEL]
-        low, high = rank_place(drawn, truth)
-        return {
-            "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
-            "squared": jnp.mean((center - truth) ** 2, axis=0),
-            "crps": jnp.mean(crps(drawn, truth), axis=0),
-            "low": low,
-            "high": high,
-            "trend": trend_of(center[:, MAP]),
-            "true_trend": trend_of(truth[:, MAP]),
-        }
+        drawn = jax.vmap(lambda k: forecaster(state, levels, key=k))(keys)
+        return _score(forecaster.center(state, levels), drawn, truth)
 
     return jax.vmap(one)(*rows)
+
+
+def _score_given(rows):
+    return jax.vmap(_score)(*rows)
+
+
+def _score(center, drawn, truth):
+    """One hour's scores."""
+    center, drawn, truth = (x[..., :LEVEL] for x in (center, drawn, truth))
+    low, high = rank_place(drawn, truth)
+    return {
+        "absolute": jnp.mean(jnp.abs(center - truth), axis=0),
+        "squared": jnp.mean((center - truth) ** 2, axis=0),
+        "crps": jnp.mean(crps(drawn, truth), axis=0),
+        "low": low,
+        "high": high,
+        "trend": trend_of(center[:, MAP]),
+        "true_trend": trend_of(truth[:, MAP]),
+    }
 
 
 def trend_of(pressure: Float[Array, " steps"]) -> Int[Array, ""]:
@@ -164,7 +192,7 @@ def level_stays(hours: Transitions) -> Bool[np.ndarray, " n"]:
 
 def changed_before(hours: Transitions) -> Bool[np.ndarray, " n"]:
     """Whether the level changed inside the first hour; known where the row before covers it."""
-    state, later = np.asarray(hours.state)[1:], np.asarray(hours.next_state)[:-1]
+    state, later = np.asarray(hours.hour)[1:], np.asarray(hours.next_state)[:-1]
     patient = np.asarray(hours.patient)
     follows = (patient[1:] == patient[:-1]) & ~np.asarray(hours.last)[:-1]
     same = ((state == later) | (np.isnan(state) & np.isnan(later))).all((1, 2))
@@ -436,8 +464,8 @@ def _play_rows(rows, forecaster: Forecaster, key, draws: int):
 
         def hour(now, x):
             each, keys = x  # the levels of the hour's samples
-            now = jax.vmap(lambda s, k: forecaster(s, each, key=k))(now, keys)
-            return now, now[..., :LEVEL]
+            later = jax.vmap(lambda s, k: forecaster(s, each, key=k))(now, keys)
+            return advance(now, later), later[..., :LEVEL]
 
         _, drawn = jax.lax.scan(hour, start, (levels, keys))  # (hours, draws, steps, signals)
         truth = truth[..., :LEVEL]
@@ -499,7 +527,8 @@ def forecast_examples(
     state, level, later = (x[rows] for x in (hours.state, hours.level, hours.next_state))
     # compiled as a whole: operation by operation would take a minute
     center, drawn = _forecast(forecaster, state, hours.levels[rows], jr.split(key, BEHIND))
-    return Examples(*(np.asarray(x) for x in (state, level, later, center, drawn)))
+    hour = hours.hour[rows]
+    return Examples(*(np.asarray(x) for x in (hour, level, later, center, drawn)))
 
 
 @eqx.filter_jit

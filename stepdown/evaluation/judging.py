@@ -28,6 +28,7 @@ from stepdown.handover import (
     Policy,
     Role,
     Transitions,
+    advance,
     require_role,
 )
 from stepdown.patients.cohort import GROUP, Latents, in_groups, play_hour, tick_keys
@@ -47,7 +48,7 @@ SIDE_BY_SIDE = 8192  # rows of one call on a GPU; on a CPU those of the simulato
 
 
 def draw_judged_starts(
-    cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray
+    cohort: Cohort, latents: Latents, count: int, *, history: int = 1, key: PRNGKeyArray
 ) -> Starts:
     """Starts in simulated test patients, or in fresh ones (role "all"); others are refused.
 
@@ -63,7 +64,7 @@ def draw_judged_starts(
             f"expected the truth behind {len(cohort.patient)} patients, got "
             f"{len(latents.outcome)}. Take their part of it by latents_of."
         )
-    return draw_starts(cohort, latents, count, key=key)
+    return draw_starts(cohort, latents, count, history=history, key=key)
 
 
 def moments_of(starts: Starts, *, key: PRNGKeyArray) -> Moments:
@@ -197,21 +198,23 @@ def arrays_to_judged(arrays: Mapping[str, np.ndarray]) -> dict[str, Judged]:
     return made
 
 
-States = Float[np.ndarray, "seeds n steps columns"]
+States = Float[np.ndarray, "seeds n past columns"]
 Levels = Int[np.ndarray, "seeds n"]
 Chooser = Callable[[int, States], Levels]  # at an hour
 Step = Callable[[int, Any, States, Levels], tuple[Any, np.ndarray, np.ndarray]]
 
 
 def _play_hours(choose: Chooser, step: Step, kept, start: States, hours: int) -> list[Episodes]:
-    """Hour by hour, all seeds at once; a step gives back what is kept, states, who is alive."""
-    states, alive = [start], []
+    """Hour by hour, all seeds at once; a step gives back what is kept, the hour, who is alive."""
+    state, played, alive = start, [], []
     levels = [np.round(start[..., -1, LEVEL]).astype(np.int32)]
     for hour in range(hours):
-        levels.append(choose(hour, states[-1]))
-        kept, later, lived = step(hour, kept, states[-1], levels[-1])
-        states.append(later.reshape(start.shape))
+        levels.append(choose(hour, state))
+        kept, later, lived = step(hour, kept, state, levels[-1])
+        played.append(later.reshape(*start.shape[:2], *later.shape[1:]))
+        state = np.asarray(advance(state, played[-1]))
         alive.append(lived.reshape(levels[-1].shape))
+    states = [start[:, :, -played[0].shape[2] :], *played]
     whole = [jnp.asarray(np.stack(part, axis=2)) for part in (states, levels, alive)]
     return [Episodes(*(part[seed] for part in whole)) for seed in range(len(start))]
 

@@ -19,7 +19,7 @@ from stepdown.problem.persistence import CarryForward
 from stepdown.problem.scaling import Scaler
 from stepdown.twin.baselines import make_residuals
 from stepdown.twin.coordinates import fit_coordinates
-from stepdown.twin.fit import Twin, check_known, twin_rows
+from stepdown.twin.fit import Twin, check_history, check_known, twin_rows
 from stepdown.twin.ridge import RidgeConfig, fit_ridge
 
 SECOND = RidgeConfig(members=1)
@@ -38,12 +38,14 @@ def fit_second_twin(
     `info` is that of `fit_ridge`.
     """
     require_role(select, "select")
+    check_history(config.history, select)
     for hours in (select.state, select.next_state):
         check_known(np.asarray(hours), scaler, "select patients")
-    pump, steps = load_profile(profile), select.state.shape[1]
+    pump, steps = load_profile(profile), select.next_state.shape[1]
     coordinates = fit_coordinates(select, scaler.present, pump)
     nothing = make_residuals(steps, len(scaler.present))
-    carried = Twin(scaler, coordinates, nothing, CarryForward(pump), "carried", steps)
+    carry = CarryForward(pump)
+    carried = Twin(scaler, coordinates, nothing, carry, "carried", steps, config.history)
     rows = twin_rows(carried, select)
     network, info = fit_ridge(rows, np.asarray(select.patient), config, key=key)
     return replace(carried, network=network), info

@@ -42,6 +42,11 @@ KNOWN_DRAWS = 0.9  # share of the draws that must give a number, for an interval
 LEVEL_NAME = "level"
 
 Watch = Callable[[float], None]
+_RESAMPLE = "Resample the recordings."
+_CHARTS = (
+    "Charts cannot be compared sample by sample: `stepdown run --from-cohort` shows them beside "
+    "the published cohort, and docs/all-results.md what they lose against a console."
+)
 
 
 class Pair(eqx.Module):
@@ -128,7 +133,7 @@ def _checked(cohort: Cohort) -> Cohort:
     if abs(every - round(every)) > 1e-6:
         raise ValueError(
             f"expected samples every {SAMPLE_MINUTES:g} min, or so often that some of them are, "
-            f"got every {cohort.minutes:g} min. Resample the recordings."
+            f"got every {cohort.minutes:g} min. {_CHARTS if cohort.minutes > 10 else _RESAMPLE}"
         )
     thin = every_ten_minutes(cohort)
     if not hours_of(thin)[2].any():

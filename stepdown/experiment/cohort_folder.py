@@ -13,6 +13,7 @@ from stepdown.report.cohort_report import dataset_card, digests
 from stepdown.report.patient_figures import draw_overview
 
 CARD, OVERVIEW = "card.md", "overview.png"
+FLOW = "flow.png"  # of stays into an imported cohort
 
 
 def write_simulated(

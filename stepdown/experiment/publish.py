@@ -3,6 +3,7 @@
 Everything is read from finished jobs; nothing is fitted or scored here.
 """
 
+import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from stepdown.artifacts import Content, provenance
+from stepdown.artifacts import CONFIG, Content, provenance
 from stepdown.evaluation.compare import difference, estimate, resample, values_of
-from stepdown.experiment.cohort_folder import CARD, OVERVIEW, write_simulated
+from stepdown.experiment.cohort_folder import CARD, FLOW, OVERVIEW, write_simulated
 from stepdown.experiment.evaluated import find_evaluated
 from stepdown.experiment.evidence_jobs import EstimateFromRecords
 from stepdown.experiment.jobs import Desk, Job, files_of, in_order, saved
@@ -84,6 +85,13 @@ from stepdown.report.patient_figures import (
     draw_rollouts,
     draw_weaning,
 )
+from stepdown.report.protocol import (
+    Facts,
+    Point,
+    protocol_points,
+    protocol_section,
+    protocol_sentences,
+)
 from stepdown.report.recorded import BANNER as RECORDINGS
 from stepdown.report.recorded import missing_section, patients_section
 from stepdown.report.results_page import (
@@ -129,6 +137,7 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
     pictures |= draw_cohorts(plans[1:], desk, comparisons)
     pictures |= named_pictures(evidence, [draw_evidence(one) for one in evidence])
     recorded = isinstance(plan.patients.work, ImportPatients)
+    points = _protocol(sizes, plan, desk, patients, evidence) if recorded else []
     if recorded:  # nothing to hold a promise against
         rows = tuple(row for row in rows if not math.isnan(row.ours))
         pictures = {x: png for x, png in pictures.items() if chapter_of(x) != "truth"}
@@ -148,7 +157,10 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
             Section("Have we seen this before", to_html(guardian_grid(guardians))),
         ],
         banner=" ".join([RECORDINGS if recorded else BANNER, *[QUICK] * bool(sizes.shrink)]),
-        recorded=_missing(plan, desk, judged, cohort) if recorded else None,
+        recorded=[protocol_section(points), _missing(plan, desk, judged, cohort)]
+        if recorded
+        else [],
+        allowed=protocol_sentences(points)[-1] if recorded else "",
         stages=stage_seconds(in_order([*made, *more]), desk),
         took=legs_words(legs) if (legs := read_legs(desk.path)) else "",
         evidence=evidence,
@@ -166,6 +178,7 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         *([to_text(pairs_grid(main))] if len(compared_rows(main)) <= PAIRED else []),
         *([QUICK] if sizes.shrink else []),
         *map(plain, said),
+        *(map(plain, protocol_sentences(points)) if recorded else ()),
         "",
     ]
     tables = make_tables(results) | _sweep_table(plan, desk)
@@ -173,6 +186,8 @@ def publish(sizes: ExperimentConfig, plans: Sequence[Plan], desk: Desk) -> dict[
         "tables/cohort.csv": to_csv(moment_rows(rows)),
         "tables/guardian.csv": to_csv(guardian_rows(guardians), digits=None),
     }
+    if JUDGING_TWIN in plan.twins and (risks := desk.info(plan.twins[JUDGING_TWIN])["risks"]):
+        tables["tables/risks.csv"] = to_csv(risks)
     named = {x.replace(", ", "-").replace(" ", "-"): png for x, png in pictures.items()}
     return (
         patients
@@ -358,8 +373,39 @@ def _patients(rows: Sequence[Row], files: Mapping[str, Content]) -> Section:
     assert isinstance(card, bytes)
     assert isinstance(overview, bytes)
     if not overview:  # imported
-        return patients_section(rows, card.decode())
+        flow = files.get(f"cohort/{FLOW}", b"")
+        assert isinstance(flow, bytes)
+        return patients_section(rows, card.decode(), flow)
     return cohort_section(rows, overview, card.decode())
+
+
+def _protocol(
+    sizes: ExperimentConfig,
+    plan: Plan,
+    desk: Desk,
+    files: Mapping[str, Content],
+    evidence: Sequence[Findings],
+) -> list[Point]:
+    """What this run makes of the protocol for recorded patients."""
+    about = files[f"cohort/{CONFIG}"]
+    assert isinstance(about, bytes)
+    errors = {
+        name: float(np.mean([one["mae_map"] for one in desk.info(job)["seeds"]]))
+        for name, job in plan.twins.items()
+    }
+    facts = Facts(
+        cohort=read_patients(desk, plan.patients),
+        hours=read_hours(desk, plan.patients),
+        present=read_twin(desk, plan.bench.twin).scaler.names,
+        charted=json.loads(about).get("charted"),
+        quick=sizes.shrink is not None,
+        methods=tuple(plan.recorded),
+        twins=errors,
+        judging=JUDGING_TWIN,
+        alarms={x["asked"]: x["real"] for x in desk.info(plan.bedside)["false_alarms"]},
+        findings=next(iter(evidence), None),
+    )
+    return protocol_points(facts)
 
 
 def _missing(plan: Plan, desk: Desk, judged: Sequence[EvidencePlan], cohort: Cohort) -> Section:

@@ -17,6 +17,7 @@ from stepdown.evaluation.forecast import (
     summarize,
     summarize_growth,
 )
+from stepdown.evaluation.risks import calibrate_risks
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, saved
 from stepdown.experiment.patients import on_cpu, read_hours, read_sliding
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
@@ -27,6 +28,7 @@ from stepdown.twin.fit import KIND, TwinConfig, fit_twins, save_twin
 
 COMPARED = ("mae", "mae_z", "mae_map", "mae_changing", "crps", "crps_z")
 KEY, SCORES, GROWTH, EXAMPLES = 0, 200, 300, 0  # seeds of fits, scores, growing errors, examples
+RISKS = 400  # seed of six-hour courses
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class FitTwin:
             "growth": summarize_growth(growth),
             "starts": len(growth.patient),
             "honesty": describe_honesty(scores[0], key=jr.key(SCORES)),
+            "risks": calibrate_risks(twins[0], hours.test, key=jr.key(RISKS)),
             "epochs": np.asarray(info.get("best_epoch", 0)).tolist(),
         }
         rows = {name: np.stack([METRICS[name](one) for one in scores]) for name in COMPARED}

@@ -26,7 +26,7 @@ from minari.dataset.minari_storage import MinariStorage
 
 from stepdown import __version__
 from stepdown.artifacts import ArtifactError
-from stepdown.handover import Role, Transitions
+from stepdown.handover import Role, Transitions, require_one_hour
 from stepdown.problem.clinical import PAPER
 from stepdown.problem.environment import observation_box
 from stepdown.problem.hours import require_order
@@ -167,6 +167,7 @@ def _layout(hours: Transitions) -> tuple[tuple[int, ...], np.ndarray, np.ndarray
             f"expected hours of {hours.role} patients, got none. Export a cohort with more "
             "patients or longer stays."
         )
+    require_one_hour(hours, "an exported data set")
     require_order(hours)
     known = [np.isfinite(np.asarray(x)).all((0, 1)) for x in (hours.state, hours.next_state)]
     ends = np.flatnonzero(np.asarray(hours.last)) + 1

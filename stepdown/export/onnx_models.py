@@ -138,6 +138,14 @@ def _require_models(run: Path, models: Sequence[str]) -> None:
             raise ValueError(f"{run}: expected a finished run with {name}/, found none. {hint}")
 
 
+def _require_one_hour(history: int, what: str) -> None:
+    if history > 1:
+        raise ValueError(
+            f"expected a {what} that reads one hour, which a graph takes, got one that reads "
+            f"{history} h. Fit it with a history of 1, or leave it out (--models)."
+        )
+
+
 def _about(path: Path, **told: object) -> dict[str, str]:
     """Where a graph comes from; every value is text."""
     seal = json.loads((path / MANIFEST).read_bytes())["sha256"]
@@ -150,6 +158,7 @@ def _about(path: Path, **told: object) -> dict[str, str]:
 
 def _policy(path: Path) -> _Made:
     policy, saved = load_policy(path)
+    _require_one_hour(saved.history, "policy")
     told = {"method": saved.method, "constrained": saved.constrained}
     about = _about(path, **told, contains_patient_data=False)
     return _Made(policy_graph(policy, saved.steps, about), saved.columns)
@@ -157,6 +166,7 @@ def _policy(path: Path) -> _Made:
 
 def _twin(path: Path) -> _Made:
     twin, config = load_twin(path)
+    _require_one_hour(twin.history, "twin")
     held = {Calibrated: "select", Residuals: "train", Ridge: "train"}.get(type(twin.network))
     kept = f"hours of forecast errors of {held} patients, without states, names or times"
     kept = kept if held else "weights alone"

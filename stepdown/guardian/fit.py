@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray
 from stepdown.artifacts import config_to_dict, load_module, save_module
 from stepdown.guardian.density import Conditional, Density, Pairs
 from stepdown.guardian.threshold import RECORDED, Guardian, GuardianConfig, make_guardian
-from stepdown.handover import Look, Transitions, shown
+from stepdown.handover import Look, Transitions, require_one_hour, shown
 from stepdown.problem.scaling import blank_scaler
 from stepdown.signals import NAMES
 
@@ -108,6 +108,8 @@ def fit_density(
     watch: Callable[[float], None] = lambda share: None,
 ) -> tuple[Density, dict[str, np.ndarray]]:
     """The density of train patients' decisions; select patients may stop its fitting."""
+    for hours in (train, select):
+        require_one_hour(hours, "a guardian")
     kind = config.kind
     joint, info = kind.fit(train, select, config.settings, key=key, watch=watch)
     if config.kept == 1:

@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from stepdown.handover import Cohort, Episodes, Policy
+from stepdown.handover import Cohort, Episodes, Policy, advance
 from stepdown.patients.cohort import (
     GROUP,
     Latents,
@@ -27,14 +27,14 @@ from stepdown.patients.cohort import (
 from stepdown.patients.population import World
 from stepdown.signals import HORIZON, LOWEST
 
-Decider = Callable[[Patient, Float[Array, "steps columns"], PRNGKeyArray], Int[Array, ""]]
+Decider = Callable[[Patient, Float[Array, "past columns"], PRNGKeyArray], Int[Array, ""]]
 
 
 class Starts(eqx.Module):
     """Moments at the top of an hour from which episodes begin."""
 
     patient: Patient  # leaves (n, ...): the truth, which no policy reads
-    state: Float[Array, "n steps columns"]  # the hour before, as recorded
+    state: Float[Array, "n past columns"]  # the hour before, or hours, as recorded
     key: Key[Array, "*n"]  # of the patient
     tick: Int[Array, " n"]  # the first tick to come
     row: Int[Array, " n"]  # of the cohort: the unit of any bootstrap
@@ -70,8 +70,13 @@ class OwnTeam(eqx.Module):
     """
 
 
-def draw_starts(cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArray) -> Starts:
+def draw_starts(
+    cohort: Cohort, latents: Latents, count: int, *, history: int = 1, key: PRNGKeyArray
+) -> Starts:
     """Random recorded hours with an hour behind them; an episode goes on where a record stops.
+
+    States hold `history` hours; where a stay is younger, its first hour stands for those that are
+    not there. The starts are the same for every history.
 
     >>> fresh, behind = sd.simulate_cohort(config, key=jr.key(8))  # patients that nobody has seen
     >>> starts = sd.draw_starts(fresh, behind, 64, key=jr.key(0))
@@ -86,10 +91,11 @@ def draw_starts(cohort: Cohort, latents: Latents, count: int, *, key: PRNGKeyArr
     course, memory = jax.tree.map(lambda x: x[row, hour], (latents.course, latents.memory))
     admitted = latents.patients
     traits, team = jax.tree.map(lambda x: x[row], (admitted.traits, admitted.clinician))
-    samples = (hour - 1)[:, None] * per_hour + np.arange(per_hour)
+    behind = np.maximum(hour[:, None] - np.arange(history, 0, -1), 0)  # (n, history)
+    samples = (behind[..., None] * per_hour + np.arange(per_hour)).reshape(count, -1)
     signals = np.asarray(cohort.signals)[row[:, None], samples]
-    level = np.asarray(cohort.level)[row[:, None], samples]
-    in_force = np.floor(level.mean(1, keepdims=True) + 0.5).repeat(per_hour, 1)
+    level = np.asarray(cohort.level)[row[:, None], samples].reshape(*behind.shape, per_hour)
+    in_force = np.floor(level.mean(2) + 0.5).repeat(per_hour, 1)
     return Starts(
         patient=Patient(traits, course, team, memory),
         state=jnp.asarray(np.concatenate([signals, in_force[..., None]], -1), jnp.float32),
@@ -118,7 +124,7 @@ def _play(starts: Starts, decider, world: World, hours: int) -> Episodes:
     def one(start):
         patient, state, key, first = start.patient, start.state, start.key, start.tick
 
-        def hour(carry, now):
+        def go_on(carry, now):
             patient, state = carry
             live_keys = tick_keys(key, now, per_hour)
             if isinstance(decider, OwnTeam):
@@ -126,17 +132,17 @@ def _play(starts: Starts, decider, world: World, hours: int) -> Episodes:
                     lambda p, k: tick(p, world, key=k), patient, live_keys
                 )
                 level = jnp.floor(jnp.mean(levels * 1.0) + 0.5).astype(int)
-                state = to_state(signals, level)
+                hour = to_state(signals, level)
             else:
                 level = decider(patient, state, jr.fold_in(jr.fold_in(key, now), 1))
-                patient, state = play_hour(patient, level, world, keys=live_keys)
-            return (patient, state), (state, level, patient.course.alive > 0)
+                patient, hour = play_hour(patient, level, world, keys=live_keys)
+            return (patient, advance(state, hour)), (hour, level, patient.course.alive > 0)
 
         nows = first + per_hour * jnp.arange(hours)
-        _, (later, levels, alive) = jax.lax.scan(hour, (patient, state), nows)
+        _, (later, levels, alive) = jax.lax.scan(go_on, (patient, state), nows)
         before = jnp.round(state[-1, -1]).astype(int)
         return Episodes(
-            state=jnp.concatenate([state[None], later]),
+            state=jnp.concatenate([state[None, -per_hour:], later]),
             level=jnp.concatenate([before[None], levels]),
             alive=alive,
         )

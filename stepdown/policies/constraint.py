@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from stepdown.handover import Policy
+from stepdown.handover import Policy, hours_read
 from stepdown.policies.networks import level_in_force
 from stepdown.problem.clinical import PAPER, ClinicalConfig
 from stepdown.signals import HR, LEVELS, MAP
@@ -59,9 +59,15 @@ class Constrained(eqx.Module):
     policy: Policy
     config: ClinicalConfig = eqx.field(static=True, default=PAPER)
 
-    def __call__(self, state: Float[Array, "steps columns"], /) -> Float[Array, " 8"]:
+    @property
+    def history(self) -> int:
+        """Hours of a state that the policy reads; the constraint asks about the last."""
+        return hours_read(self.policy)
+
+    def __call__(self, state: Float[Array, "past columns"], /) -> Float[Array, " 8"]:
         """Weigh the allowed levels; the others have no chance."""
-        return masked(self.policy(state), allowed_levels(state, self.config))
+        hour = state[-(len(state) // self.history) :]
+        return masked(self.policy(state), allowed_levels(hour, self.config))
 
 
 def masked(weights: Float[Array, " 8"], allowed: Bool[Array, " 8"]) -> Float[Array, " 8"]:

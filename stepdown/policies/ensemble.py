@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from stepdown.artifacts import load_config, load_module, save_module
-from stepdown.handover import Transitions, require_role
+from stepdown.handover import Transitions, require_one_hour, require_role
 from stepdown.patients.population import host_generator
 from stepdown.policies.networks import Network, each, feature_count, features, make_network
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
@@ -180,6 +180,7 @@ def fit_ensemble(
     >>> ensemble, info = sd.fit_ensemble(train, tiny, key=jr.key(0))
     """
     require_role(hours, "train")
+    require_one_hour(hours, "an ensemble")
     k_held, k_members, k_fit = jr.split(key, 3)
     held = _held_out_rows(np.asarray(hours.patient), config.hold_out, k_held)
     scaler = fit_scaler(hours)

@@ -27,6 +27,8 @@ from stepdown.handover import (
     Penalty,
     Policy,
     Transitions,
+    hours_read,
+    require_one_hour,
     require_role,
     shown,
 )
@@ -314,9 +316,14 @@ def to_policy(learner: Learner, view: View) -> Policy:
 # ── what cannot be learned from is refused in words, before any long work ────────────────────────
 
 
-def check_hours(hours: Transitions, *, varied: bool = True) -> None:
-    """Recorded hours of train patients with rewards and, if `varied`, more than one level."""
+def check_hours(hours: Transitions, *, varied: bool = True, planned: bool = False) -> None:
+    """Recorded hours of train patients with rewards and, if `varied`, more than one level.
+
+    Only what is `planned` may read states of several hours.
+    """
     require_role(hours, "train")
+    if not planned:
+        require_one_hour(hours, "a learned policy")
     if len(hours.level) == 0:
         raise ValueError("expected recorded hours, got none. Make transitions of longer stays.")
     levels = np.unique(np.asarray(hours.level))
@@ -349,9 +356,9 @@ def check_pace(config: Any, every: str) -> None:
         )
 
 
-def check_pair(hours: Transitions, select: Transitions) -> Scaler:
+def check_pair(hours: Transitions, select: Transitions, *, planned: bool = False) -> Scaler:
     """The scale of the train patients, if select patients can be read with it."""
-    check_hours(hours)
+    check_hours(hours, planned=planned)
     require_role(select, "select")
     if len(select.level) == 0:
         raise ValueError("expected hours of select patients, got none. Bring more patients.")
@@ -372,10 +379,15 @@ def check_pair(hours: Transitions, select: Transitions) -> Scaler:
 def check_dynamics(dynamics: Dynamics, hours: Transitions) -> None:
     """Dynamics that know the signals of these hours and their number of samples."""
     steps = getattr(dynamics, "steps", None)
-    if steps not in (None, hours.state.shape[1]):
+    if steps not in (None, hours.next_state.shape[1]):
         raise ValueError(
             f"expected hours of {steps} samples, which the dynamics use, got "
-            f"{hours.state.shape[1]}. Fit the dynamics on the same records."
+            f"{hours.next_state.shape[1]}. Fit the dynamics on the same records."
+        )
+    if hours_read(dynamics) != hours.history:
+        raise ValueError(
+            f"expected states of {hours_read(dynamics)} h, which the dynamics read, got states of "
+            f"{hours.history} h. Make the hours with a history of {hours_read(dynamics)}."
         )
     scaler = getattr(dynamics, "scaler", None)
     if scaler is None:  # nothing was fitted, so any signals will do

@@ -8,11 +8,13 @@ gain is lowered by the spread among them: what the records cannot tell earns not
 earn a margin, and a lower level a charge besides: clinicians step down in patients who recover, for
 reasons that the records hold only in part, so what follows a step down looks better than it is. A
 guardian may charge levels or close them, and so may clinicians: a level that they
-would hardly ever choose is closed. Holding is always open.
+would hardly ever choose is closed. Holding is always open, so a planner whose guardian refuses all
+else holds (`gated`).
 
 Nothing is learned here. A planner is a policy like any other, and it can say why (`weigh`).
 """
 
+import math
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
@@ -24,7 +26,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from stepdown.handover import Dynamics, Penalty, Policy
+from stepdown.guardian.threshold import Guardian, PValuePenalty
+from stepdown.handover import Dynamics, Penalty, Policy, advance, hours_read
 from stepdown.policies.constraint import NEVER, REACH, Constrained, masked
 from stepdown.policies.learning import Info, Shrink, Task, Watch, check_dynamics, check_pair
 from stepdown.policies.networks import level_in_force
@@ -33,9 +36,11 @@ from stepdown.signals import HIGHEST, LEVELS, LOWEST
 from stepdown.training import stack
 
 TIE = 1e-4  # reward for each level of a change: equal gains go to the smaller one
+REFUSED = 0.05  # p-value of a decision, up to which `gated` refuses it
 LOOKED_AT = 256  # select hours by which a planner tells what it expects
 
 Hour = Float[Array, "steps columns"]
+Past = Float[Array, "past columns"]  # the hours that the dynamics read
 ByLevel = Float[Array, " 8"]
 
 
@@ -82,6 +87,11 @@ class Weighed(eqx.Module):
     open: Bool[Array, " 8"]
     score: ByLevel  # what the choice is made by
 
+    @property
+    def refused(self) -> Bool[Array, " 8"]:
+        """Levels within reach that a guardian or the clinicians closed."""
+        return jnp.isfinite(self.gain) & ~self.open
+
 
 class Planner(eqx.Module):
     """Levels P2..P9 by what a model says would come of them."""
@@ -93,12 +103,17 @@ class Planner(eqx.Module):
     config: PlannerConfig = eqx.field(static=True, default=PlannerConfig())
     clinical: ClinicalConfig = eqx.field(static=True, default=PAPER)
 
-    def __call__(self, state: Hour, /) -> Float[Array, " 8"]:
+    @property
+    def history(self) -> int:
+        """Hours of a state that it reads: those of what it plans in."""
+        return hours_read(self.dynamics)
+
+    def __call__(self, state: Past, /) -> Float[Array, " 8"]:
         """All weight on the level with the best score."""
         best = jnp.argmax(self.weigh(state).score)
         return masked(jnp.zeros(len(LEVELS)), jnp.arange(len(LEVELS)) == best)
 
-    def weigh(self, state: Hour) -> Weighed:
+    def weigh(self, state: Past) -> Weighed:
         """All that the choice rests on."""
         now, config = level_in_force(state), self.config
         plans = jnp.clip(now + plan_offsets(config), LOWEST, HIGHEST)
@@ -110,7 +125,7 @@ class Planner(eqx.Module):
         tried = jnp.where(jnp.arange(len(LEVELS))[:, None] == first[None], lowered[None], -jnp.inf)
         best = jnp.argmax(tried, axis=1)  # plan by level
         reachable = jnp.isfinite(jnp.max(tried, axis=1))
-        penalty, allowed = self._guarded(state)
+        penalty, allowed = self._guarded(state[-(len(state) // self.history) :])
         levels = jnp.arange(LOWEST, HIGHEST + 1)
         held = levels == now
         charged = config.charge * (penalty - penalty[now - LOWEST])
@@ -126,7 +141,7 @@ class Planner(eqx.Module):
             score=jnp.where(allowed, score, NEVER),
         )
 
-    def values(self, state: Hour, plans: Int[Array, "plans hours"]) -> Float[Array, "models plans"]:
+    def values(self, state: Past, plans: Int[Array, "plans hours"]) -> Float[Array, "models plans"]:
         """Reward over the hours of each plan by each model, mean over the same draws."""
         keys = jr.split(jr.key(self.luck), (self.config.draws, self.config.hours))
 
@@ -158,6 +173,15 @@ class Planner(eqx.Module):
         return penalty, allowed
 
 
+def gated(planner: Planner, guardian: Guardian, rate: float = REFUSED) -> Planner:
+    """The same planner, which holds where the guardian refuses all else.
+
+    A level is refused where at most the share `rate` of recorded decisions is as strange.
+    """
+    config = replace(planner.config, closed_from=-math.log(rate))
+    return replace(planner, penalty=PValuePenalty(guardian), config=config)
+
+
 def plan_offsets(config: PlannerConfig) -> Int[np.ndarray, "plans hours"]:
     """Plans as levels from the present one; holding is among them."""
     near = range(-config.reach, config.reach + 1)
@@ -185,16 +209,16 @@ class Several(Dynamics, Protocol):
 class Walk(Protocol):
     """Dynamics that look ahead hour by hour in coordinates of their own, which is faster."""
 
-    def read(self, state: Hour, /) -> Any:
-        """The hour in these coordinates."""
+    def read(self, state: Past, /) -> Any:
+        """The state in these coordinates."""
         ...
 
     def ahead(self, now: Any, level: Int[Array, ""], /, *, key: PRNGKeyArray) -> Any:
-        """One possible next hour in them."""
+        """A possible state an hour later in them."""
         ...
 
     def shown(self, now: Any, /) -> Hour:
-        """The hour in physical units."""
+        """Its last hour in physical units."""
         ...
 
 
@@ -203,14 +227,14 @@ class _Plain(eqx.Module):
 
     dynamics: Dynamics
 
-    def read(self, state: Hour, /) -> Hour:
+    def read(self, state: Past, /) -> Past:
         return state
 
-    def ahead(self, now: Hour, level: Int[Array, ""], /, *, key: PRNGKeyArray) -> Hour:
-        return self.dynamics(now, level, key=key)
+    def ahead(self, now: Past, level: Int[Array, ""], /, *, key: PRNGKeyArray) -> Past:
+        return advance(now, self.dynamics(now, level, key=key))
 
-    def shown(self, now: Hour, /) -> Hour:
-        return now
+    def shown(self, now: Past, /) -> Hour:
+        return now[-(len(now) // hours_read(self.dynamics)) :]
 
 
 def walk_in(dynamics: Dynamics) -> Walk:
@@ -253,7 +277,7 @@ def plan(
 
 def make_planner(task: Task, config: PlannerConfig, key: PRNGKeyArray) -> Planner:
     """A planner in the task's dynamics."""
-    check_pair(task.hours, task.select)
+    check_pair(task.hours, task.select, planned=True)
     assert task.dynamics is not None
     check_dynamics(task.dynamics, task.hours)
     return Planner(task.dynamics, jr.randint(key, (), 0, 2**31 - 1), config=config)

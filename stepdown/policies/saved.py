@@ -34,7 +34,7 @@ class SavedPolicy:
     method: str
     widths: tuple[int, ...]  # none for a planner
     present: tuple[int, ...]  # columns of the signals in use
-    steps: int = STEPS  # samples of a state
+    steps: int = STEPS  # samples of an hour
     constrained: bool = False
     clinical: ClinicalConfig = PAPER  # limits of the constraint
     columns: tuple[str, ...] = NAMES  # of the recordings that it learned from
@@ -42,6 +42,7 @@ class SavedPolicy:
     members: int = 0  # models that a planner plans in
     errors: int = 0  # hours of errors that its draws come from
     profile: str = "cp"  # the pump of its twin
+    history: int = 1  # hours of a state that it reads
 
     @property
     def policy(self) -> Policy:
@@ -57,10 +58,10 @@ class SavedPolicy:
     def _planner(self) -> Planner:
         scaler = blank_scaler(self.present, self.columns)
         coordinates = blank_coordinates(self.present, self.columns)
-        sizes = RidgeConfig(members=self.members, errors=self.errors)
+        sizes = RidgeConfig(members=self.members, errors=self.errors, history=self.history)
         ridge = make_ridge(self.steps, len(self.present), sizes, key=jr.key(0))
         carry = CarryForward(load_profile(self.profile))
-        twin = Twin(scaler, coordinates, ridge, carry, RIDGE_BASE, self.steps)
+        twin = Twin(scaler, coordinates, ridge, carry, RIDGE_BASE, self.steps, self.history)
         return Planner(twin, jnp.asarray(0), config=PlannerConfig(**self.planner))
 
 
@@ -112,6 +113,7 @@ def _describe_planner(planner: Planner, policy: Policy, method: str) -> SavedPol
         members=twin.network.members,
         errors=len(twin.network.errors),
         profile=twin.carry.profile.name,
+        history=twin.history,
     )
 
 

@@ -34,7 +34,7 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, UInt8
 
-from stepdown.handover import Dynamics, Role
+from stepdown.handover import Dynamics, Role, hours_read
 from stepdown.patients.cohort import CohortConfig, play_hour, simulate_cohort, tick_keys, world_of
 from stepdown.patients.episodes import Starts, draw_starts
 from stepdown.patients.population import PresetName, World
@@ -462,6 +462,11 @@ def twin_ward(
     """Episodes in fitted dynamics; by default carried forward from simulated patients."""
     states = simulated_ward().states if states is None else states
     dynamics = CarryForward(load_profile("cp")) if dynamics is None else dynamics
+    if hours_read(dynamics) > 1:
+        raise ValueError(
+            f"expected dynamics that read one hour, got some that read {hours_read(dynamics)} h. "
+            "Fit a twin with a history of 1: an episode's observation is one hour."
+        )
     scaler = getattr(dynamics, "scaler", None)  # none where nothing was fitted
     return TwinWard(dynamics, states, NAMES if scaler is None else scaler.columns)
 

@@ -6,6 +6,10 @@ ten minutes of an hour may be empty in a signal: models get the last value carri
 clinical numbers look only at what was measured. A signal that a stay never measured stays an
 empty (NaN) column.
 
+A state may hold several hours of history (`HoursConfig.history`): the hours before it in the same
+unbroken stretch. Where a stretch begins later than that, its earliest hour stands for those that
+are not there, so every length of history has the same rows.
+
 The step between two rows is the cohort's. Charts have one row an hour: such a state is one row,
 every missing row is a gap, MAP, heart rate and pulsatility have to be charted in the hour itself,
 and any other signal holds for some hours after it was charted.
@@ -26,7 +30,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
-from stepdown.handover import Cohort, Transitions
+from stepdown.handover import Cohort, Transitions, require_one_hour
 from stepdown.patients.cohort import batch_size, in_groups
 from stepdown.problem.clinical import PAPER, ClinicalConfig, normalized_reward, shaped_reward
 from stepdown.problem.scaling import Scaler
@@ -46,8 +50,11 @@ class HoursConfig:
     stride: float = 60.0  # min between two rows, or the cohort's step if that is longer
     window: float = 60.0  # min of a state; others are the twin's alternative settings
     clinical: ClinicalConfig = PAPER
+    history: int = 1  # hours that a state holds
 
     def __post_init__(self):
+        if self.history < 1:
+            raise ValueError(f"history: expected at least 1 hour, got {self.history}.")
         for name, minutes in (("stride", self.stride), ("window", self.window)):
             if not minutes > 0:
                 raise ValueError(f"{name}: expected minutes above 0, got {minutes:g}.")
@@ -77,7 +84,13 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
     >>> train.state.shape[1:]  # samples of an hour; the signals and the level in force
     (6, 13)
     """
-    cut = cut_stays(cohort, level=config.level, stride=config.stride, window=config.window)
+    cut = cut_stays(
+        cohort,
+        level=config.level,
+        stride=config.stride,
+        window=config.window,
+        history=config.history,
+    )
     weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
     rows = (cut.measured, cut.level, cut.next_measured)
     shaped, unshaped = in_groups(
@@ -88,7 +101,7 @@ def make_transitions(cohort: Cohort, config: HoursConfig = HOURLY) -> Transition
     shaped = np.where(fatal, shaped - unshaped - config.clinical.reward_clip, shaped)
     unshaped = np.where(fatal, np.float32(-config.clinical.reward_clip), unshaped)
     return Transitions(
-        state=jnp.asarray(cut.state),
+        state=jnp.asarray(np.concatenate([cut.earlier, cut.state], axis=1)),
         level=jnp.asarray(cut.level),
         levels=jnp.asarray(cut.levels),
         reward=jnp.asarray(shaped),
@@ -161,7 +174,7 @@ def _rewards(states, levels, next_states, weights, config: ClinicalConfig):
 def shape_rewards(hours: Transitions, config: HoursConfig = HOURLY) -> Transitions:
     """The stored physiological reward, shaped by the weights; what a noisy state shows decides."""
     weights = jnp.asarray([config.jump_weight, config.weaning_weight], jnp.float32)
-    rows = (hours.state, hours.level, hours.next_state)
+    rows = (hours.hour, hours.level, hours.next_state)
     shaped, plain = in_groups(
         _rewards, rows, weights, config.clinical, size=batch_size(len(hours.level))
     )
@@ -180,6 +193,7 @@ def add_noise(
     A state gets noise as a whole or not at all. The next state of a row is the state of the row
     after it, so both get the same noise; only the end of a record draws its own.
     """
+    require_one_hour(hours, "the noisy data set")
     require_order(hours)
     rows = len(hours.level)
     k_state, k_end = jr.split(key)
@@ -195,7 +209,7 @@ def require_order(hours: Transitions) -> None:
     goes_on = ~np.asarray(hours.last)
     follows = np.asarray(hours.next_state)[:-1][goes_on[:-1]]
     if goes_on[-1:].any() or not np.array_equal(
-        np.asarray(hours.state)[1:][goes_on[:-1]], follows, equal_nan=True
+        np.asarray(hours.hour)[1:][goes_on[:-1]], follows, equal_nan=True
     ):
         raise ValueError(
             "expected rows one hour apart and in order, got others. "
@@ -229,7 +243,8 @@ def _noise(states, scaler: Scaler, config: NoiseConfig, key):
 class Windows(NamedTuple):
     """Two hours in a row, many times; arrays of the host, patient by patient in order of time."""
 
-    state: np.ndarray  # (n, steps, columns), carried forward: for models
+    earlier: np.ndarray  # (n, hours of history before the last x steps, columns): for models
+    state: np.ndarray  # (n, steps, columns), the last hour, carried forward: for models
     measured: np.ndarray  # the same with empty samples left empty: for clinical numbers
     level: np.ndarray  # (n,) of the coming hour
     levels: np.ndarray  # (n, steps) of its samples
@@ -241,11 +256,17 @@ class Windows(NamedTuple):
 
 
 def cut_stays(
-    cohort: Cohort, *, level: HourLevel = "mean", stride: float = 60.0, window: float = 60.0
+    cohort: Cohort,
+    *,
+    level: HourLevel = "mean",
+    stride: float = 60.0,
+    window: float = 60.0,
+    history: int = 1,
 ) -> Windows:
     """Every two whole hours in a row; `stride` is the time between two windows, min.
 
     `window` replaces the hour by another length, min, for the twin's alternative settings.
+    `history` hours end with the first of the two.
     """
     per_hour = check_cohort(cohort)
     every = _samples(max(stride, cohort.minutes), "stride", cohort)
@@ -267,7 +288,13 @@ def cut_stays(
     before, coming = levels[row[:, None], here], levels[row[:, None], here + width]
     in_force, chosen = _level(before, level), _level(coming, level)
     follows = np.pad(fits, ((0, 0), (0, 2 * width)))[row, start + 2 * width]
+    earlier = [np.zeros((len(row), 0, carried.shape[-1] + 1), np.float32)]
+    for begin in earlier_hours(fits, row, start, width, history):
+        there = begin[:, None] + np.arange(width)
+        in_hour = _level(levels[row[:, None], there], level)
+        earlier.append(_with_level(carried[row[:, None], there], in_hour))
     return Windows(
+        earlier=np.concatenate(earlier, axis=1),
         state=_with_level(carried[row[:, None], here], in_force),
         measured=_with_level(measured[row[:, None], here], in_force),
         level=chosen,
@@ -278,6 +305,22 @@ def cut_stays(
         patient=row.astype(np.int32),
         start=start,
     )
+
+
+def earlier_hours(
+    fits: np.ndarray, row: np.ndarray, start: np.ndarray, width: int, history: int
+) -> list[np.ndarray]:
+    """Where the hours before each window's last one begin, the earliest first.
+
+    They follow one another without a gap. Where the hour before is not a whole one of the same
+    stretch, the last that was found stands for it and for all before it.
+    """
+    found, begin = [], start
+    for _ in range(history - 1):
+        before = begin - width
+        begin = np.where((before >= 0) & fits[row, np.maximum(before, 0)], before, begin)
+        found.append(begin)
+    return found[::-1]
 
 
 def _samples(minutes: float, name: str, cohort: Cohort) -> int:

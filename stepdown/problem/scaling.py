@@ -19,7 +19,7 @@ from stepdown.problem.filling import (
     fit_relations,
     keep_identities,
 )
-from stepdown.signals import LEVEL, LEVELS, NAMES, REQUIRED
+from stepdown.signals import LEVEL, LEVELS, MARKS, NAMES, REQUIRED
 
 LEVEL_MEAN, LEVEL_SD = float(np.mean(LEVELS)), float(np.std(LEVELS))  # of the choice, not of use
 
@@ -105,8 +105,10 @@ def fit_scaler(hours: Transitions) -> Scaler:
     """The scale of train patients; anybody else is refused."""
     require_role(hours, "train")
     count = len(hours.columns)
-    samples = np.asarray(hours.state, np.float64)[..., :LEVEL].reshape(-1, count)
-    present = tuple(int(i) for i in np.flatnonzero(np.isfinite(samples).all(0)))
+    states = np.asarray(hours.hour, np.float64)
+    samples = states[..., :LEVEL].reshape(-1, count)
+    known = np.flatnonzero(np.isfinite(samples).all(0))
+    present = tuple(int(i) for i in known if hours.columns[i] not in MARKS)
     if lacking := [NAMES[i] for i in REQUIRED if i not in present]:
         raise ValueError(
             f"expected {lacking[0]} in every train hour, got empty samples. "
@@ -116,7 +118,6 @@ def fit_scaler(hours: Transitions) -> Scaler:
     used = list(present)
     mean[used], spread = samples[:, used].mean(0), samples[:, used].std(0)
     sd[used] = np.where(spread > 0, spread, 1.0)  # a constant signal carries no scale
-    states = np.asarray(hours.state, np.float64)
     scores = np.zeros((*states.shape[:2], count))
     scores[..., used] = (states[..., used] - mean[used]) / sd[used]
     relations = fit_relations(scores, states[:, -1, LEVEL])

@@ -13,12 +13,13 @@ and store times. Here a study is made of them:
 * **Further columns**, on request. A result comes hours after its blood was drawn, so it stands in
   the row of the hour in which it was stored. The last known weight and the age stand in every row.
 * **How support ended** is no column, since no state may know it: it stands in a table of stays.
+  Where the tables know who died, a death on support ends its stay for good (`Cohort.died`).
 
 A value that cannot be believed becomes empty and is counted; nothing is filled in.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,7 +42,7 @@ RESULTS = ("lactate", "cvp", "pas", "pad", "pam")  # as they become known
 STALE = 240.0  # min; a result that is stored later than this is not used
 PAPI = ("pas", "pad", "cvp")  # what it is made of: (pas - pad) / cvp
 NOT_READ = -1.0  # a level that is charted and cannot be read
-_LEVEL_TEXT = r"^\s*[Pp]?[\s\-]*([0-9])(?:\.0+)?\s*$"  # P8, P-8, 8, 8.0
+_LEVEL_TEXT = r"^\s*(?:[Pp][\s\-]*)?([0-9])(?:\.0+)?\s*$"  # P8, P-8, 8, 8.0; not -8
 
 # Why a stay is left out; the first that applies counts.
 NO_PUMP, RIGHT, OTHER = "no pump", "a right-sided pump", "other support beside the pump"
@@ -123,6 +124,9 @@ def make_charted(charts: Charts, config: ChartedConfig, path: Path) -> Charted:
     _require_further([stay.hours for stay in taken], config, path)
     drugs = DRUG_COLUMNS if charts.doses is not None else ()
     cohort = _to_cohort(taken, columns_with((*drugs, *config.further)))
+    if any(stay.died is not None for stay in taken):
+        dead = jnp.asarray([stay.ended == "died" for stay in taken])
+        cohort = replace(cohort, died=dead)
     try:
         check_table(cohort_table(cohort), path)
     except ArtifactError as error:  # what would be refused when it is read again

@@ -44,6 +44,9 @@ MOST_EMPTIED = 0.5  # share of the values of a signal that cleaning may empty un
 TOLD = 3  # findings of a stay that a refusal names
 
 
+Ahead = Callable[[Sequence[tuple[Path, Path]]], None]
+
+
 @dataclass(frozen=True)
 class ImportConfig:
     """How recordings become a cohort."""
@@ -115,11 +118,18 @@ def import_cohort(
     *,
     work: Path | None = None,
     watch: Callable[[float], None] = lambda share: None,
+    ahead: Ahead | None = None,
 ) -> Imported:
-    """The cohort of a file or folder, and what cleaning left out; `work` keeps finished files."""
+    """The cohort of a file or folder, and what cleaning left out; `work` keeps finished files.
+
+    `ahead` may make them elsewhere before: it is given what is left, each with its place in `work`.
+    """
     load_profile(config.profile)  # an unknown one is refused before any work
     files = _meant(list_recordings(path), columns)
     stays: dict[Path, list[Stay]] = {}
+    if work and ahead:
+        kept = {file: _kept(work, file, columns, config) for file in files}
+        ahead([(file, place) for file, place in kept.items() if _load(place) is None])
     for file, found in _import_files(files, columns, config, work):
         stays[file] = found
         watch(len(stays) / len(files))
@@ -235,6 +245,13 @@ def _compute(left: Sequence[Path], columns: Columns, config: ImportConfig):
 def _ignore_interrupts() -> None:
     """Leave Ctrl-C to the parent, which says one sentence about it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def keep_file(file: Path, place: Path, columns: Columns, config: ImportConfig) -> int:
+    """Leave the stays of a file where an import looks for them; returned is how many."""
+    stays = import_file(file, columns, config)
+    _save(stays, place)
+    return len(stays)
 
 
 def import_file(file: Path, columns: Columns, config: ImportConfig) -> list[Stay]:

@@ -66,11 +66,15 @@ REGRETS = tuple(f"regret_{judge}" for judge in TRUE_JUDGES)
 GAMMA = 1.5
 WORST: Final = "reward_worst_tenth"
 LEAD = (
-    "Policies were trained and chosen with models of the records. Here others judge them: the "
-    "true patients, a second twin of other patients, the records alone, the paper's theorems; in "
-    "subgroups, in the worst tenth of the episodes, and where patients or teams are different. "
+    "Policies were trained and chosen with models of the records. Here others judge them: {who}a "
+    "second twin of other patients, the records alone, the paper's theorems; in subgroups{where}. "
     "All of it is about policies learned from recorded hours in our setting."
 )
+WHO = {True: "the true patients, ", False: ""}
+WHERE = {
+    True: ", in the worst tenth of the episodes, and where patients or teams are different",
+    False: " and in the worst tenth of the episodes",
+}
 UNKNOWN = (
     "There is no truth behind recordings. Unknown here, and said by no table: the reward that a "
     "policy would really reach, the model-exploitation gap, which twin ranks rightly, the regret "
@@ -286,7 +290,8 @@ def evidence_section(findings: Sequence[Findings], pictures: Mapping[str, bytes]
     if not findings:
         return ""
     first, *others = findings
-    parts = [f"<p>{html.escape(LEAD)}</p>"]
+    known = first.truth is not None
+    parts = [f"<p>{html.escape(LEAD.format(who=WHO[known], where=WHERE[known]))}</p>"]
     if others:
         parts.append("".join(_side_by_side(findings).html))
     parts.append(_cohort(first, pictures, ""))
@@ -421,27 +426,38 @@ def first_screen(findings: Sequence[Findings]) -> list[str]:
 
 
 def gap_grid(findings: Findings) -> Grid:
-    """Truth, twin and second twin side by side, ranks, and the model-exploitation gap."""
-    rows = sorted(gap_rows(findings), key=_from_the_best)
+    """Truth, twin and second twin side by side, ranks, and the model-exploitation gap.
+
+    Without a truth there is no column of it.
+    """
+    rows, known = sorted(gap_rows(findings), key=_from_the_best), findings.truth is not None
+    names = ("truth", "twin", "second_twin")[not known :]
     lines = []
     for row in rows:
-        ranks = [Cell(str(row[f"rank_{x}"] or DASH)) for x in ("truth", "twin", "second_twin")]
-        rewards = [Cell(number(row[x])) for x in ("truth", "twin", "second_twin")]
-        gaps = [_span_cell(row, x) for x in ("gap", "own_gap")]
+        ranks = [Cell(str(row[f"rank_{x}"] or DASH)) for x in names]
+        rewards = [Cell(number(row[x])) for x in names]
+        gaps = [_span_cell(row, x) for x in ("gap", "own_gap") if known]
         lines.append((Cell(name_of(row["method"])), *rewards, *ranks, *gaps))
-    several = ("truth", "twin", "second twin")
-    head = ("Method", *several, *several, "twin minus truth", "beyond clinicians'")
-    above = (("", 1), ("Reward of 6 hours", 3), ("Rank among learned", 3), ("Gap", 2))
+    several = tuple(name.replace("_", " ") for name in names)
+    gaps = ("twin minus truth", "beyond clinicians'") if known else ()
+    head = ("Method", *several, *several, *gaps)
+    above = (("", 1), ("Reward of 6 hours", len(names)), ("Rank among learned", len(names)))
+    above += (("Gap", 2),) * known
     note = (
-        "Test patients, the same starts for all. Gap: what exists in the model alone, paired by "
-        "start, with the 95 % interval over patients; bold where it excludes zero. Beyond the "
-        "clinicians': less the gap of the recorded decisions, which no policy can be blamed for. "
-        "The second twin is built differently and was fitted to select patients. "
+        "Test patients, the same starts for all. "
+        + _GAP * known
+        + "The second twin is built differently and was fitted to select patients. "
         f"{_say_correlations(rows)}"
     )
-    known = "Truth beside twin, and the model-exploitation gap" if findings.truth else "Two twins"
-    title = f"{known} ({findings.cohort})"
-    return Grid(title, head, tuple(lines), above, note=note)
+    words = "Truth beside twin, and the model-exploitation gap" if known else "Two twins"
+    return Grid(f"{words} ({findings.cohort})", head, tuple(lines), above, note=note)
+
+
+_GAP = (
+    "Gap: what exists in the model alone, paired by start, with the 95 % interval over patients; "
+    "bold where it excludes zero. Beyond the clinicians': less the gap of the recorded decisions, "
+    "which no policy can be blamed for. "
+)
 
 
 def _from_the_best(row: Row) -> float:
@@ -532,13 +548,19 @@ def choice_grid(findings: Findings) -> Grid:
     seeds = len(choice["choices"][0]["chosen"]) if choice["choices"] else 0
     note = (
         f"A field of candidates for each of {seeds} seeds: one policy of every row, holding the "
-        "level, the clinicians. Evidence comes from select patients, without any truth. Regret: "
-        "the best candidate's true reward minus the chosen one's; below it the least and the "
-        "largest over seeds. The best is known only afterwards and by the same episodes, which "
-        "makes regrets a little too large."
+        "level, the clinicians. Evidence comes from select patients, without any truth."
+        + _REGRET
+        * bool(judges)
     )
-    title = f"Choosing without truth, and what it costs ({findings.cohort})"
+    title = f"Choosing without truth{', and what it costs' * bool(judges)} ({findings.cohort})"
     return Grid(title, head, tuple(lines), note=note)
+
+
+_REGRET = (
+    " Regret: the best candidate's true reward minus the chosen one's; below it the least and the "
+    "largest over seeds. The best is known only afterwards and by the same episodes, which makes "
+    "regrets a little too large."
+)
 
 
 def say_chosen(chosen: Sequence[str]) -> str:
@@ -552,10 +574,13 @@ def say_chosen(chosen: Sequence[str]) -> str:
 def certificate_grid(findings: Findings) -> Grid:
     """The theorems for every learned policy: constants, bounds, values."""
     rows = findings.certificate["rows"]
+    values = {"truth": "truth", "twin": "twin", "model": "its model"}
+    if findings.truth is None:
+        del values["truth"]
     lines = [
         (
             Cell(name_of(row["method"]), _say_used(row)),
-            *(Cell(number(row[f"value_in_{x}"])) for x in ("truth", "twin", "model")),
+            *(Cell(number(row[f"value_in_{x}"])) for x in values),
             *(_bound_cell(row, x) for x in ("in_mean", "everywhere", "as_trained")),
             Cell(number(row["gap"])) if row["weight"] > 0 else Cell(),
             *(Cell(number(row[x])) for x in ("charged", "bonus")),
@@ -566,11 +591,12 @@ def certificate_grid(findings: Findings) -> Grid:
         for row in in_order(rows)
     ]
     head = (
-        "Method", "truth", "twin", "its model", "in the mean", "everywhere", "as trained",
+        "Method", *values.values(), "in the mean", "everywhere", "as trained",
         "gap at most", "E[u₊]", "E[|u₋|]", "C", "ε", "TV at least", "u₊ and |G|",
     )  # fmt: skip
     above = (
-        ("", 1), ("Value", 3), ("Lower bound on the truth", 3), ("Theorem 2", 1), ("Estimated", 6),
+        ("", 1), ("Value", len(values)), ("Lower bound on the truth", 3), ("Theorem 2", 1),
+        ("Estimated", 6),
     )  # fmt: skip
     kind = "drawn anew from the simulator" if rows[0]["redrawn"] else "as recorded"
     note = (

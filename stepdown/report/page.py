@@ -85,7 +85,7 @@ CAPTIONS = {
     ),
     "records alone": Caption(
         "evidence",
-        "Estimates from records alone, beside the truth",
+        "Estimates from records alone",
         "Gray: so few patients followed the policy, or estimates disagree so much, that they are "
         "called uninformative.",
     ),

@@ -39,7 +39,7 @@ from stepdown.report.figures import (
     to_png,
     words_of,
 )
-from stepdown.report.grids import minus
+from stepdown.report.grids import minus, number
 from stepdown.report.labels import BOLD, name_of
 from stepdown.signals import FLOW, HIGHEST, HR, LEVELS, LOWEST, MAP, PULSATILITY, REQUIRED
 
@@ -309,7 +309,10 @@ def draw_rollouts(cases: Mapping[str, Mapping[str, Episodes]]) -> bytes:
                 axis.set_visible(False)
             axes[0, 0].set_ylabel("mmHg; beats/min")
             axes[1, 0].set_ylabel("Level", color=LEVEL_COLOR)
-        figure.legend(handles=_vital_handles(), loc="outside lower center", ncols=6, frameon=False)
+        wide = 6 if columns > 3 else 3  # narrow figures would cut the line
+        figure.legend(
+            handles=_vital_handles(), loc="outside lower center", ncols=wide, frameon=False
+        )
 
     return to_png(draw, (1.0 + 2.55 * columns, 0.5 + 4.3 * len(cases)))
 
@@ -319,7 +322,7 @@ def _score_words(episode: Episodes) -> str:
     one = jax.tree.map(lambda x: float(x[0]), several)
     return minus(
         f"reward {one['reward']:.2f}, ACP {one['acp']:.0f}\n"
-        f"WS {one['ws_gradient']:.2f}, unsafe {100 * one['unsafe_hours']:.0f} %"
+        f"WS {number(one['ws_gradient'])}, unsafe {100 * one['unsafe_hours']:.0f} %"
     )
 
 

@@ -13,12 +13,13 @@ from stepdown.handover import Cohort, Hours
 from stepdown.report.cohort_report import SOURCE, Row, moments_grid
 from stepdown.report.evidence import KINDS, UNKNOWN
 from stepdown.report.grids import to_html
-from stepdown.report.page import Section, render_markdown
+from stepdown.report.page import Section, picture, render_markdown
 from stepdown.signals import KNOWN, REQUIRED
 
 BANNER = (
     "Research software on recordings that nobody has checked for this purpose. Not a medical "
-    "device, not for care."
+    "device, not for care. Some figures show hours of single stays: share this page as you may "
+    "share the records."
 )
 NEEDS_TRUTH = ("transfer",)  # evidence that only simulated patients give
 HOURLY = (
@@ -49,10 +50,18 @@ def missing_section(
         "level, or end a stretch. If hours are missing because a patient was unwell, every number "
         "here is about calmer hours than there were."
     )
+    fates = (
+        "Outcomes. Nobody told who died: a stay that ended by death looks like one that was cut off"
+        if cohort.died is None
+        else f"Outcomes. Of {len(cohort.patient):,} stays {int(np.sum(cohort.died)):,} ended by "
+        "death on support, whose hours after it count as the worst there are; deaths later on "
+        "count nowhere"
+    )
+    said.append(f"{fates}.")
     said.append(
-        "Outcomes and reasons. Who died, and why a level was chosen, is in no column. Where teams "
-        "acted on what was not recorded, effects of levels are biased in a way that no table here "
-        "can show; the bounds under hidden confounding (Γ) say how far off estimates may be."
+        "Reasons. Why a level was chosen is in no column. Where teams acted on what was not "
+        "recorded, effects of levels are biased in a way that no table here can show; the bounds "
+        "under hidden confounding (Γ) say how far off estimates may be."
     )
     if cohort.minutes > 10:
         said.append(HOURLY)
@@ -79,9 +88,16 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(KNOWN[name].label for name in names)
 
 
-def patients_section(rows: Sequence[Row], card: str) -> Section:
-    """The card of an imported cohort, and how its patients compare with published ones."""
-    told = render_markdown("\n\n".join(x for x in card.strip().split("\n\n") if x[:2] != "# "))
+def patients_section(rows: Sequence[Row], card: str, flow: bytes = b"") -> Section:
+    """The card of an imported cohort, and how its patients compare with published ones.
+
+    `flow` is the picture of the flow of stays, where the card shows one.
+    """
+    blocks = [x for x in card.strip().split("\n\n") if x[:2] != "# "]
+    told = "\n".join(
+        (picture(flow, "Flow of stays") if flow else "") if x[:2] == "![" else render_markdown(x)
+        for x in blocks
+    )
     note = (
         f"Published: {SOURCE}. Rows without data are left out. A number outside its bar says that "
         "these patients, or how they were recorded, differ; it is no error."

@@ -168,7 +168,8 @@ class Results:
     evidence: Sequence[Findings] = ()  # of `stepdown judge`, one for each cohort
     searches: Trials = ()  # before the trainings
     sampled: Sequence[Comparison] = ()  # the same rows, judged by drawn levels
-    recorded: Section | None = None  # of patients without a truth: what is missing
+    recorded: Sequence[Section] = ()  # of patients without a truth: protocol, what is missing
+    allowed: str = ""  # what the protocol lets be said about them
 
     def __post_init__(self):
         if not self.comparisons:
@@ -284,7 +285,7 @@ def results_page(results: Results) -> str:
     twins = ["".join(table.html) for table in _models(results)]
     evidence = evidence_section(results.evidence, pictures)
     chapters = [
-        *([results.recorded] if results.recorded else []),
+        *results.recorded,
         Section("Promise and truth", show(pictures, "truth"), "truth"),
         Section("Evidence beyond the twin", evidence, "evidence"),
         Section("The comparison", _comparison(results), "comparison"),
@@ -296,7 +297,7 @@ def results_page(results: Results) -> str:
         Section("The records", show(pictures, "records"), "records"),
         *results.sections,
         Section("More pictures", show(pictures, "more"), "more"),
-        Section("Definitions", _definitions(results.recorded is not None), "definitions"),
+        Section("Definitions", _definitions(bool(results.recorded)), "definitions"),
     ]
     kept = [*(one for one in chapters if one.body.strip()), _origin(results)]
     main = results.main
@@ -316,7 +317,8 @@ def _summary(results: Results, chapters: Sequence[Section]) -> str:
     claims = "".join(part for table in _claims(results) for part in table.html)
     told = "".join(f"<p>{html.escape(x)}</p>" for x in say_clinicians(results.main))
     picture = show(results.pictures, "first")
-    warned = f'<p class="warn">{html.escape(NO_TRUTH)}</p>' if results.recorded else ""
+    words = f"{NO_TRUTH} {results.allowed}".strip()
+    warned = f'<p class="warn">{html.escape(words)}</p>' if results.recorded else ""
     summary = summary_html(results.main, first, [x for x in more if x != NO_TRUTH])
     return f"{warned}{picture}{told}{summary}<nav>{links}</nav>\n{claims}{caveat}"
 

@@ -38,7 +38,14 @@ FARTHEST = 6.0  # usual ways: samples farther from the last one look alike
 LEAST, MOST = -5.0, 6.0  # log of the spread, in usual steps
 RIDGE = 10.0  # hours
 GROUPS = ("lowered", "calm", "restless", "raised")
+LONGEST = 12  # hours of history
 FEWEST = 50  # hours of errors that a group must hold to be drawn from on its own
+
+
+def check_longest(history: int) -> None:
+    """Refuse a history that no twin reads."""
+    if not 1 <= history <= LONGEST:
+        raise ValueError(f"history: expected 1 to {LONGEST} hours, got {history}.")
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class CalibratedConfig:
     depth: int = 3
     dropout: float = 0.1  # of the inputs, in training alone
     errors: int = 4096  # hours of select patients' errors that a draw comes from
+    history: int = 1  # hours that it reads
     fit: FitConfig = FitConfig(epochs=40, batch=256, patience=8, decay=True, weight_decay=0.1)
 
     def __post_init__(self):
@@ -59,6 +67,7 @@ class CalibratedConfig:
                 f"{self.members}, {self.width}, {self.depth} and {self.errors}."
             )
         check_dropout(self.dropout)
+        check_longest(self.history)
 
 
 SMALL_CALIBRATED = CalibratedConfig(  # a minute on two cores
@@ -88,6 +97,7 @@ class Member(eqx.Module):
     ):
         signals = len(step)
         inputs = (2 * steps - 1) * signals + 1 + 2 * steps + 2 * len(LEVELS)
+        inputs += (config.history - 1) * (signals + 1)
         self.trunk = eqx.nn.MLP(
             inputs, 2 * steps * signals, config.width, config.depth, jax.nn.silu, key=key
         )
@@ -100,7 +110,7 @@ class Member(eqx.Module):
         step = jax.lax.stop_gradient(self.step)[None]
         walk = jax.lax.stop_gradient(self.walk)
         seen = drop(features(scores, levels, walk), self.dropout, key=key)
-        far, spread = self.trunk(seen).reshape(2, scores.shape[0], -1)
+        far, spread = self.trunk(seen).reshape(2, len(levels), -1)
         wide = jnp.exp(jnp.clip(spread, LEAST, MOST)) * step
         return far * step, jnp.where(step > 0, wide, 1.0)
 
@@ -115,15 +125,31 @@ class Member(eqx.Module):
 def features(
     scores: Scores, levels: Levels, walk: Float[Array, " signals"]
 ) -> Float[Array, " features"]:
-    """The hour, its way to the last sample in usual ones, the levels, their differences."""
+    """The hour, its way to the last sample in usual ones, the levels, their differences.
+
+    Hours before it, if there are any, come last: how far their means lie from the last sample.
+    """
+    past, scores = scores[: -len(levels)], scores[-len(levels) :]
+    earlier = earlier_means(past, len(levels))
+    far = jnp.clip(earlier[:, :-1] - scores[-1:, :-1], -FARTHEST, FARTHEST)
     signals, way, before = scores[:, :-1], ways(scores, walk), scores[-1, -1]
     number = len(LEVELS)
     known = [jax.nn.one_hot(_number(x), number) for x in (before, levels[-1])]
     numbers = [before[None], levels, levels - before]
-    return jnp.concatenate([signals.ravel(), way.ravel(), *numbers, *known])
+    behind = [far.ravel(), earlier[:, -1] - before]
+    return jnp.concatenate([signals.ravel(), way.ravel(), *numbers, *known, *behind])
 
 
-def ways(scores: Scores, walk: Float[Array, " signals"]) -> Float[Array, "steps-1 signals"]:
+def earlier_means(
+    past: Float[Array, "past used"], steps: int
+) -> Float[Array, "earlier_hours used"]:
+    """Mean of every signal and of the level in each hour before the last one."""
+    return past.reshape(-1, steps, past.shape[1]).mean(1)
+
+
+def ways(
+    scores: Float[Array, "steps used"], walk: Float[Array, " signals"]
+) -> Float[Array, "steps-1 signals"]:
     """From the last sample to those before it, in usual ways."""
     far = (scores[:-1, :-1] - scores[-1:, :-1]) / walk[None]
     return jnp.clip(far, -FARTHEST, FARTHEST)
@@ -176,7 +202,7 @@ def expect(line, members: Member, scores: Scores, levels: Levels) -> tuple[Hour,
 def straight(line, scores: Scores, levels: Levels, walk) -> Hour:
     """What is linear in the features, none of them farther out than is usual."""
     seen = jnp.clip(features(scores, levels, walk), -FARTHEST, FARTHEST)
-    return (seen @ line).reshape(len(scores), -1)
+    return (seen @ line).reshape(len(levels), -1)
 
 
 @eqx.filter_jit
@@ -215,7 +241,8 @@ def restlessness(scores: Scores, walk: Float[Array, " signals"]) -> Float[Array,
 def alike(scores: Scores, levels: Levels, walk, calm: Float[Array, ""]) -> Int[Array, ""]:
     """Hours that err alike: 0 lowered, 1 calm and 2 restless at the same level, 3 raised."""
     turn = moved(scores, levels)
-    return jnp.where(turn == 1, 1 + (restlessness(scores, walk) > calm), turn + turn // 2)
+    stirred = restlessness(scores[-len(levels) :], walk) > calm
+    return jnp.where(turn == 1, 1 + stirred, turn + turn // 2)
 
 
 def _number(level: Float[Array, ""]) -> Int[Array, ""]:
@@ -238,9 +265,10 @@ def fit_calibrated(
     `rows` are those of train and those of select patients, `config.sizes` a `CalibratedConfig`.
     """
     sizes, (train, select) = config.sizes, rows
-    step, walk, number = usual_step(*train), usual_walk(train[0]), sizes.members
+    steps = train[2].shape[1]
+    step, walk, number = usual_step(*train), usual_walk(train[0][:, -steps:]), sizes.members
     starts, fits = (jax.vmap(lambda k: jr.split(k, number + 1))(k) for k in keys.T)
-    made = [Member(step, walk, train[0].shape[1], sizes, key=k) for k in starts[:, :number].ravel()]
+    made = [Member(step, walk, steps, sizes, key=k) for k in starts[:, :number].ravel()]
     start = stack([Fitted(one) for one in made])
     line = fit_line(train, step, walk)
     rest = _beside(line, train, walk), _beside(line, select, walk)
@@ -289,7 +317,8 @@ def make_calibrated(
         [Member(jnp.ones(signals), jnp.ones(signals), steps, config, key=key) for key in keys]
     )
     none = jnp.zeros(len(GROUPS), int)
-    inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps), jnp.ones(signals)))
+    seen = jnp.zeros((config.history * steps, signals + 1))
+    inputs = len(features(seen, jnp.zeros(steps), jnp.ones(signals)))
     line = jnp.zeros((inputs, steps * signals))
     errors = jnp.zeros((config.errors, steps, signals))
     return Calibrated(line, members, jnp.ones((2, signals)), jnp.zeros(()), errors, none, none)
@@ -308,7 +337,8 @@ def calibrate(line, members: Member, rows, number: int, *, key: PRNGKeyArray) ->
         return (target - center) / spread, alike(hour, levels, walk, calm)
 
     walk = members.walk[0]
-    calm = jnp.median(jax.vmap(lambda hour: restlessness(hour, walk))(rows[0]))
+    last = rows[0][:, -rows[2].shape[1] :]
+    calm = jnp.median(jax.vmap(lambda hour: restlessness(hour, walk))(last))
     count = len(rows[1])
     chosen = jr.choice(key, count, (number,), replace=count < number)
     kept = jax.tree.map(lambda x: x[chosen], rows)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.patients.pump import motor_current
 from stepdown.signals import CURRENT, FLOW, LEVEL, LOWEST, SPEED
-from stepdown.twin.fit import State, Twin
+from stepdown.twin.fit import Past, State, Twin
 from stepdown.twin.rollout import follow_plans
 
 
@@ -25,23 +25,27 @@ class FilledTwin(eqx.Module):
     twin: Twin
 
     def __call__(
-        self, state: State, level: Int[Array, "*samples"], /, *, key: PRNGKeyArray
+        self, state: Past, level: Int[Array, "*samples"], /, *, key: PRNGKeyArray
     ) -> State:
         """Draw one possible next hour."""
         return self._open(self.twin(self.fill(state), level, key=key), state)
 
-    def center(self, state: State, level: Int[Array, "*samples"], /) -> State:
+    def center(self, state: Past, level: Int[Array, "*samples"], /) -> State:
         """The point forecast."""
         return self._open(self.twin.center(self.fill(state), level), state)
 
     def follow(
-        self, state: State, plans: Int[Array, "plans hours"], *, keys: Key[Array, " draws"]
+        self, state: Past, plans: Int[Array, "plans hours"], *, keys: Key[Array, " draws"]
     ) -> Float[Array, "plans draws hours steps columns"]:
         """What may come under each plan of levels (rollout.follow_plans)."""
         return self._open(follow_plans(self.twin, self.fill(state), plans, keys=keys), state)
 
-    def fill(self, state: State) -> State:
-        """The hour as the twin reads it."""
+    def fill(self, state: Past) -> Past:
+        """The state as the twin reads it, hour by hour."""
+        hours = state.reshape(-1, self.twin.steps, state.shape[1])
+        return jax.vmap(self._fill_hour)(hours).reshape(state.shape)
+
+    def _fill_hour(self, state: State) -> State:
         pump, present = self.twin.carry.profile, self.twin.scaler.present
         filled, gone = self.twin.scaler.fill(state), jnp.isnan(state).any(0)
         level = jnp.round(state[-1, LEVEL]).astype(int)
@@ -54,7 +58,7 @@ class FilledTwin(eqx.Module):
             filled = filled.at[:, CURRENT].set(column)
         return filled
 
-    def _open(self, later: Float[Array, "*n"], state: State) -> Float[Array, "*n"]:
+    def _open(self, later: Float[Array, "*n"], state: Past) -> Float[Array, "*n"]:
         """The forecast without the signals that the patient lacks."""
         gone = jnp.isnan(state).any(0).at[LEVEL].set(False)
         return jnp.where(jnp.broadcast_to(gone, later.shape), jnp.nan, later)

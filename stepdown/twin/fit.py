@@ -1,10 +1,11 @@
 """One twin for every network: physical units outside, and one way of fitting them all.
 
-A network reads free coordinates of the last hour and gives those of the coming one, which the twin
-turns into signals that obey their identities (coordinates.py). A twin is fitted to train
-patients; the epoch that forecasts select patients best is kept. A level may be one for the coming
-hour, as a decision is, or one for each of its samples, as it was recorded. The level column of a
-forecast is the level of the hour as a whole; signals that the scale does not know are NaN.
+A network reads free coordinates of the last hour, or of the last hours, and gives those of the
+coming one, which the twin turns into signals that obey their identities (coordinates.py). A twin is
+fitted to train patients; the epoch that forecasts select patients best is kept. A level may be one
+for the coming hour, as a decision is, or one for each of its samples, as it was recorded. The level
+column of a forecast is the level of the hour as a whole; signals that the scale does not know are
+NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from stepdown.artifacts import config_to_dict, load_module, save_module
-from stepdown.handover import Look, Transitions, require_role, shown
+from stepdown.handover import Look, Transitions, advance, require_role, shown
 from stepdown.patients.pump import load_profile, profile_names
 from stepdown.problem.persistence import CarryForward, hour_level
 from stepdown.problem.scaling import LEVEL_MEAN, LEVEL_SD, Scaler, blank_scaler, fit_scaler
@@ -32,11 +33,12 @@ from stepdown.twin.transformer import Fitted, Network, fitted_loss
 KIND = "twin"
 GIVES = "free coordinates of a pump on its map"  # older twins gave others, or z-scores
 Base = Literal["direct", "last", "carried"]
-State = Float[Array, "steps columns"]
+State = Float[Array, "steps columns"]  # an hour
+Past = Float[Array, "past columns"]  # the hours that a network reads, or more
 Watch = Callable[[float], None]
 Info = dict[str, np.ndarray]
 Levels = Int[Array, "*samples"]  # one for the hour, or one for each sample
-Rows = tuple[Float[Array, "n steps used"], Float[Array, "n steps"], Float[Array, "n steps signals"]]
+Rows = tuple[Float[Array, "n past used"], Float[Array, "n steps"], Float[Array, "n steps signals"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,29 +81,38 @@ class TwinConfig:
             if value not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}.")
 
+    @property
+    def history(self) -> int:
+        """Hours of a state that its network reads."""
+        return getattr(self.sizes, "history", 1)
+
 
 class Twin(eqx.Module):
-    """Forecasts the coming hour under its levels; physical units in, physical units out."""
+    """Forecasts the coming hour under its levels; physical units in, physical units out.
+
+    It reads one hour or several (`history`), and gives one: `handover.advance` goes on from there.
+    """
 
     scaler: Scaler  # names the signals in use, and says how they vary
     coordinates: Coordinates  # of what the network reads and gives
     network: Network
     carry: CarryForward
     base: Base = eqx.field(static=True)
-    steps: int = eqx.field(static=True)  # samples of a state
+    steps: int = eqx.field(static=True)  # samples of an hour
+    history: int = eqx.field(static=True, default=1)  # hours of a state that the network reads
 
-    def __call__(self, state: State, level: Levels, *, key: PRNGKeyArray) -> State:
+    def __call__(self, state: Past, level: Levels, *, key: PRNGKeyArray) -> State:
         """Draw one possible next hour."""
         latent = self.network.encode(self.read(state))
         return self._hour(latent, state, level, key)
 
-    def center(self, state: State, level: Levels) -> State:
+    def center(self, state: Past, level: Levels) -> State:
         """The point forecast: no dropout, no noise."""
         latent = self.network.encode(self.read(state))
         return self._hour(latent, state, level, None)
 
     def what_if(
-        self, state: State, levels: Int[Array, " plans *samples"], *, keys: Key[Array, " draws"]
+        self, state: Past, levels: Int[Array, " plans *samples"], *, keys: Key[Array, " draws"]
     ) -> Float[Array, "plans draws steps columns"]:
         """Draws under several levels, the same luck for each; the history is encoded once."""
         latent = self.network.encode(self.read(state))
@@ -110,8 +121,8 @@ class Twin(eqx.Module):
 
     @property
     def members(self) -> int:
-        """How many models of the same records stand side by side in the network."""
-        return getattr(self.network, "members", 1)
+        """How many models of the same records can be asked one by one; most networks are one."""
+        return getattr(self.network, "members", 1) if hasattr(self.network, "member") else 1
 
     def member(self, number: Int[Array, ""]) -> "Twin":
         """The twin by one of them alone."""
@@ -119,9 +130,9 @@ class Twin(eqx.Module):
         return self if pick is None else replace(self, network=pick(number))
 
     def ahead(
-        self, seen: Float[Array, "steps used"], level: Levels, *, key: PRNGKeyArray
-    ) -> Float[Array, "steps used"]:
-        """What a network will see of the coming hour, from what it sees of this one (`read`).
+        self, seen: Float[Array, "past used"], level: Levels, *, key: PRNGKeyArray
+    ) -> Float[Array, "past used"]:
+        """What a network will see an hour later, from what it sees now (`read`).
 
         Whoever looks several hours ahead stays among coordinates and is shown samples where they
         are wanted.
@@ -131,28 +142,39 @@ class Twin(eqx.Module):
         if self.base == "carried":
             base = self.base_free(self.shown(seen), levels)
         else:
-            base = seen[-1:, :-1] if self.base == "last" else jnp.zeros_like(seen[-1:, :-1])
+            last = seen[-1:, :-1]
+            base = last if self.base == "last" else jnp.zeros_like(last)
         free = base + self.coordinates.unit[None] * added
-        return jnp.concatenate([free, level_score(levels)[:, None]], axis=1)
+        return advance(seen, jnp.concatenate([free, level_score(levels)[:, None]], axis=1))
 
-    def shown(self, seen: Float[Array, "steps used"]) -> State:
-        """The samples of an hour that a network sees: `read` undone."""
+    def shown(self, seen: Float[Array, "past used"]) -> State:
+        """The samples of the last hour that a network sees: `read` undone."""
+        seen = seen[-self.steps :]
         levels = jnp.round(seen[:, -1] * LEVEL_SD + LEVEL_MEAN).astype(int)
         signals = self.coordinates.to_samples(seen[:, :-1], levels, self.carry.profile)
         column = jnp.broadcast_to(hour_level(levels), (self.steps, 1))
         return jnp.concatenate([signals, column], axis=1)
 
-    def read(self, state: State) -> Float[Array, "steps used"]:
-        """What a network sees of an hour: free coordinates, and the level of each sample."""
+    def read(self, state: Past) -> Float[Array, "read used"]:
+        """What a network sees of its hours: free coordinates, and the level of each sample.
+
+        Of a longer state it reads the last hours.
+        """
+        if len(state) < self.history * self.steps:
+            raise ValueError(
+                f"expected a state of {self.history} h, which this twin reads, got "
+                f"{len(state)} samples. Make the hours with a history of {self.history}."
+            )
+        state = state[-self.history * self.steps :]
         before = self.carry.levels_in_force(state)
         free = self.free(state, before)
         return jnp.concatenate([free, level_score(before)[:, None]], axis=1)
 
-    def free(self, hour: State, levels: Int[Array, " steps"]) -> Float[Array, "steps signals"]:
+    def free(self, hour: Past, levels: Int[Array, " past"]) -> Float[Array, "past signals"]:
         """Free coordinates of an hour, each sample under its level."""
         return self.coordinates.to_free(hour, levels, self.carry.profile)
 
-    def base_free(self, state: State, level: Levels) -> Float[Array, "steps signals"]:
+    def base_free(self, state: Past, level: Levels) -> Float[Array, "steps signals"]:
         """What the network's output is added to, as free coordinates."""
         levels = self.each(level)
         if self.base == "direct":
@@ -160,14 +182,14 @@ class Twin(eqx.Module):
         last = jnp.broadcast_to(self.read(state)[-1:, :-1], (self.steps, len(self.scaler.present)))
         if self.base == "last":
             return last
-        carried = self.free(self.carry(state, levels), levels)
+        carried = self.free(self.carry(state[-self.steps :], levels), levels)
         return jnp.where(jnp.isnan(carried), last, carried)  # a current without a flow
 
     def each(self, level: Levels) -> Int[Array, " steps"]:
         """The level of each coming sample."""
         return jnp.broadcast_to(level, (self.steps,))
 
-    def _hour(self, latent, state: State, level: Levels, key) -> State:
+    def _hour(self, latent, state: Past, level: Levels, key) -> State:
         levels = self.each(level)
         free = self.base_free(state, levels)
         added = self.network.decode(latent, level_score(levels), key=key)
@@ -209,7 +231,8 @@ def fit_twins(
 ) -> tuple[list[Twin], Info]:
     """Twins side by side, one for each key; each comes out as if it had been fitted alone."""
     scaler = check_hours(train, select)
-    steps = train.state.shape[-2]
+    check_history(config.history, train)
+    steps = train.next_state.shape[-2]
     pairs = jax.vmap(jr.split)(keys)
     coordinates = fit_coordinates(train, scaler.present, load_profile(config.profile))
     made = [make_twin(scaler, coordinates, steps, config, key=k) for k in pairs[:, 0]]
@@ -248,7 +271,7 @@ def make_twin(
     network = config.kind.make(steps, len(scaler.present), config.sizes, key=key)
     assert config.base is not None
     carry = CarryForward(load_profile(config.profile))
-    return Twin(scaler, coordinates, network, carry, config.base, steps)
+    return Twin(scaler, coordinates, network, carry, config.base, steps, config.history)
 
 
 @eqx.filter_jit
@@ -301,6 +324,15 @@ def check_hours(train: Transitions, select: Transitions) -> Scaler:
     return scaler
 
 
+def check_history(history: int, hours: Transitions) -> None:
+    """Refuse states of more or fewer hours than a twin is to read."""
+    if history != hours.history:
+        raise ValueError(
+            f"expected states of {history} h, which the twin is to read, got states of "
+            f"{hours.history} h. Make the hours with a history of {history}."
+        )
+
+
 def check_known(states: np.ndarray, scaler: Scaler, whose: str) -> None:
     """Refuse states with a gap in a signal that is needed, or without it."""
     for column, name in zip((*scaler.present, LEVEL), (*scaler.names, "level"), strict=True):
@@ -321,11 +353,11 @@ def check_state(twin: Twin, state: np.ndarray | Array, wanted: tuple[str, ...] =
 
     `wanted` names signals that the forecast must hold.
     """
-    shape = (twin.steps, len(twin.scaler.columns) + 1)
+    shape = (twin.history * twin.steps, len(twin.scaler.columns) + 1)
     if state.shape[-2:] != shape:
         raise ValueError(
-            f"expected a state of {shape[0]} samples and {shape[1]} columns, got "
-            f"{tuple(state.shape)}. Cut the window as for fitting."
+            f"expected a state of {shape[0]} samples ({twin.history} h) and {shape[1]} columns, "
+            f"got {tuple(state.shape)}. Cut the window as for fitting."
         )
     known = twin.scaler.names
     if unknown := [name for name in wanted if name not in known]:

@@ -20,7 +20,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from stepdown.handover import Transitions
+from stepdown.handover import Transitions, advance
 from stepdown.signals import HORIZON
 
 ROUNDS = 10  # of playing and correcting
@@ -53,7 +53,7 @@ def fit_width(twin: Any, select: Transitions, *, key: PRNGKeyArray) -> Any:
 
 def recorded_runs(hours: Transitions, length: int) -> Int[np.ndarray, " runs"]:
     """Rows from which `length` recorded hours follow one another; rows may have been left out."""
-    state, later = np.asarray(hours.state)[1:], np.asarray(hours.next_state)[:-1]
+    state, later = np.asarray(hours.hour)[1:], np.asarray(hours.next_state)[:-1]
     patient = np.asarray(hours.patient)
     same = ((state == later) | (np.isnan(state) & np.isnan(later))).all((1, 2))
     goes_on = same & (patient[1:] == patient[:-1]) & ~np.asarray(hours.last)[:-1]
@@ -86,9 +86,9 @@ def _covered(twin: Any, rows, key):
 
         def hour(now, x):
             levels, keys, truth = x
-            now = jax.vmap(lambda s, k: twin(s, levels, key=k))(now, keys)
-            drawn = jax.vmap(lambda s: twin.free(s, levels))(now)
-            return now, jnp.mean(inside(drawn, twin.free(truth, levels)), axis=0)
+            later = jax.vmap(lambda s, k: twin(s, levels, key=k))(now, keys)
+            drawn = jax.vmap(lambda s: twin.free(s, levels))(later)
+            return advance(now, later), jnp.mean(inside(drawn, twin.free(truth, levels)), axis=0)
 
         return jax.lax.scan(hour, start, (levels, keys, truth))[1]
 

@@ -12,6 +12,9 @@ What the level does by itself is not shrunk, because few recorded changes carry 
 rest is shrunk is chosen by the error on patients left out, and the products by that of hours with a
 change: the least that comes near the best error, since what is shrunk here is the answer itself.
 
+With a longer history, the mean of each signal and of the level in every earlier hour join the
+inputs, shrunk like the last hour's samples. The products are those of the last hour alone.
+
 Records are few where levels change, so windows come as often as there are samples (`stride` of the
 table of twins): every change then stands once at the beginning of an hour. Hours through which the
 level was held carry the fit; what hours with a change inside leave over is laid to the levels of
@@ -39,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from stepdown.problem.scaling import LEVEL_SD
 from stepdown.signals import LEVELS
-from stepdown.twin.calibrated import FARTHEST
+from stepdown.twin.calibrated import FARTHEST, check_longest, earlier_means
 from stepdown.twin.transformer import Hour, Levels, Scores, squared_error
 
 FREE = 4  # features that are not shrunk: one, the level, steps down, steps up
@@ -59,8 +62,10 @@ class RidgeConfig:
     folds: int = 5  # of patients
     members: int = 8  # the fit itself and refits on patients drawn anew
     errors: int = 4096  # hours of errors that a draw comes from
+    history: int = 1  # hours that it reads
 
     def __post_init__(self):
+        check_longest(self.history)
         tried = (*self.ridges, *self.products)
         if self.folds < 2 or not self.ridges or not self.products or min(tried) <= 0:
             raise ValueError(
@@ -88,11 +93,11 @@ class Ridge(eqx.Module):
     def decode(self, latent: Scores, levels: Levels, *, key: PRNGKeyArray | None) -> Hour:
         """The center, or a draw around it."""
         center = features(latent, levels) @ self.weights[0]
-        center = (center + (levels - jnp.mean(levels)) @ self.inside).reshape(len(latent), -1)
+        center = (center + (levels - jnp.mean(levels)) @ self.inside).reshape(len(levels), -1)
         if key is None:
             return center
         row = jr.randint(key, (), 0, len(self.errors))
-        usual = usual_error(self.spread, latent)
+        usual = usual_error(self.spread, latent[-len(levels) :])
         return center + usual[None] * self.errors[row]
 
     @property
@@ -112,7 +117,11 @@ class Ridge(eqx.Module):
 
 
 def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
-    """What the center is linear in; the first `FREE` are not shrunk, the last are the products."""
+    """What the center is linear in; the first `FREE` are not shrunk, the last are the products.
+
+    `scores` end with the last hour; hours before it count by their means.
+    """
+    earlier, scores = scores[: -len(levels)], scores[-len(levels) :]
     signals, level = jnp.clip(scores[:, :-1], -FARTHEST, FARTHEST), jnp.mean(levels)
     change = (level - scores[-1, -1]) * LEVEL_SD  # in levels
     down, up = jnp.maximum(-change, 0.0), jnp.maximum(change, 0.0)
@@ -123,6 +132,7 @@ def features(scores: Scores, levels: Levels) -> Float[Array, " features"]:
             jnp.stack([(down + up > STILL) * 1.0, change**2, change * level]),
             jax.nn.one_hot(index, len(LEVELS)),
             signals.ravel(),
+            jnp.clip(earlier_means(earlier, len(levels)), -FARTHEST, FARTHEST).ravel(),
             signals.mean(0) * change,
         ]
     )
@@ -141,7 +151,7 @@ def restlessness(scores: Scores) -> Float[Array, " signals"]:
 
 def make_ridge(steps: int, signals: int, config: RidgeConfig, *, key: PRNGKeyArray) -> Ridge:
     """A regression that has learned nothing and made no errors yet."""
-    inputs = len(features(jnp.zeros((steps, signals + 1)), jnp.zeros(steps)))
+    inputs = len(features(jnp.zeros((config.history * steps, signals + 1)), jnp.zeros(steps)))
     return Ridge(
         weights=jnp.zeros((config.members, inputs, steps * signals)),
         inside=jnp.zeros((steps, steps * signals)),
@@ -209,7 +219,8 @@ def fit_ridge(
 
 @eqx.filter_jit
 def _describe(scores, levels):
-    return jax.vmap(features)(scores, levels), jax.vmap(restlessness)(scores)
+    last = scores[:, -levels.shape[1] :]
+    return jax.vmap(features)(scores, levels), jax.vmap(restlessness)(last)
 
 
 class Sums(NamedTuple):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from stepdown.handover import Dynamics, Episodes
+from stepdown.handover import Dynamics, Episodes, advance
 from stepdown.signals import HORIZON, LEVEL
 from stepdown.twin.fit import Twin
 
@@ -24,12 +24,12 @@ ROWS = 2048  # episodes at a time, so that memory stays small
 def roll_out(
     decider: Decider,
     dynamics: Dynamics,
-    states: Float[Array, "n steps columns"],
+    states: Float[Array, "n past columns"],
     hours: int = HORIZON,
     *,
     keys: Key[Array, " n"],
 ) -> Episodes:
-    """Let somebody decide for `hours` hours from every state.
+    """Let somebody decide for `hours` hours from every state; episodes hold the hours alone.
 
     A decider is called as among simulated patients (`patients/episodes.py`), with None for the
     patient: nobody knows more than the state here. Nobody dies in a twin.
@@ -42,12 +42,12 @@ def roll_out(
             k_level, k_hour = jr.split(key)
             level = decider(None, state, k_level)
             later = dynamics(state, level, key=k_hour)
-            return later, (later, level)
+            return advance(state, later), (later, level)
 
         _, (later, levels) = jax.lax.scan(hour, state, jr.split(key, hours))
         before = jnp.round(state[-1, LEVEL]).astype(int)
         return Episodes(
-            state=jnp.concatenate([state[None], later]),
+            state=jnp.concatenate([state[None, -later.shape[1] :], later]),
             level=jnp.concatenate([before[None], levels]),
             alive=jnp.ones(hours, bool),
         )
@@ -58,7 +58,7 @@ def roll_out(
 @eqx.filter_jit
 def follow_plans(
     twin: Twin,
-    state: Float[Array, "steps columns"],
+    state: Float[Array, "past columns"],
     plans: Int[Array, "plans hours"],
     *,
     keys: Key[Array, " draws"],
@@ -74,8 +74,9 @@ def follow_plans(
         levels, keys = now
         draws = jax.vmap(lambda s, level, key: twin(s, level, key=key), (0, None, 0))
         later = jax.vmap(draws, (0, 0, None))(states, levels, keys)
-        return later, later
+        return advance(states, later), later
 
-    _, others = jax.lax.scan(hour, first, (plans[:, 1:].T, per_hour[1:]))
+    begun = jnp.broadcast_to(state, (*first.shape[:2], *state.shape))
+    _, others = jax.lax.scan(hour, advance(begun, first), (plans[:, 1:].T, per_hour[1:]))
     whole = jnp.concatenate([first[None], others])
     return jnp.moveaxis(whole, 0, 2)

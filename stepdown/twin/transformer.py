@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Positions = Literal["sinusoidal", "rotary"]
-Scores = Float[Array, "steps used"]  # the signals in use, then the level in force
+Scores = Float[Array, "past used"]  # the signals in use, then the level in force
 Levels = Float[Array, " steps"]  # z-scores of the levels of the coming samples
 Hour = Float[Array, "steps signals"]
 

@@ -136,19 +136,31 @@ JUDGING_TWIN, PAPER_TWIN = "best", "tdt"
 Size = Literal["paper", "small"]
 
 
-def twin_config(name: str, size: Size = "paper", profile: str = "cp") -> TwinConfig:
+def twin_config(
+    name: str, size: Size = "paper", profile: str = "cp", history: int = 1
+) -> TwinConfig:
     """A twin of the table, at full size or small: minutes on two cores.
 
     The paper gives no sizes of its Transformer; there "paper" means ours (TransformerConfig).
+    `history` is how many hours it reads; most read one.
 
     >>> small = sd.twin_config("mlp", "small")
     """
     if name not in TWINS:
         raise ValueError(f"expected a twin out of {', '.join(TWINS)}, got {name!r}.")
     kind = TWINS[name]
-    if size == "paper":
-        return TwinConfig(kind, profile=profile)
-    return TwinConfig(kind, kind.small, profile=profile, fit=FitConfig(epochs=12))
+    sizes, fit = (
+        (kind.sizes, FitConfig()) if size == "paper" else (kind.small, FitConfig(epochs=12))
+    )
+    if history != 1:
+        if not hasattr(sizes, "history"):
+            able = [x for x, other in TWINS.items() if hasattr(other.sizes, "history")]
+            raise ValueError(
+                f"history: expected 1 for {name}, which reads one hour, got {history}. "
+                f"Take one of {', '.join(able)}."
+            )
+        sizes = replace(sizes, history=history)
+    return TwinConfig(kind, sizes, profile=profile, fit=fit)
 
 
 def load_twin(path: Path) -> tuple[Twin, TwinConfig]:

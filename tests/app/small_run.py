@@ -172,6 +172,7 @@ def beside(
     assert service.loaded is not None
     made.loaded = dataclasses.replace(service.loaded, engine=engine or service.engine)
     made.stays, made.phase = stays or service.stays, "ready"
+    made.planning.set()
     return made
 
 

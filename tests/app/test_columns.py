@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stepdown.app.ledger import measure_coverage, past_hours
-from stepdown.app.recordings import load_run, quality, request_at, trends
+from stepdown.app.limits import GateConfig
+from stepdown.app.recordings import Stay, load_run, quality, request_at, trends
 from stepdown.app.request import Channel
-from stepdown.app.whatif import what_if
+from stepdown.app.whatif import unknowns, what_if
 from stepdown.artifacts import ArtifactError
 from stepdown.signals import NAMES, columns_with
 from tests.app.bedsides import MIDDLE, calm
@@ -39,6 +40,27 @@ def answered(engine, stays):
 def put(request, unit, values):
     channels = dict(request.channels) | {"lactate": Channel(unit, tuple(values))}
     return dataclasses.replace(request, channels=channels)
+
+
+def test_a_charted_row_stands_still_for_nobody_and_absent_signals_are_not_lost():
+    """One row an hour: equal neighbors mean nothing, and what was never charted is no fault."""
+    signals = np.full((30, len(NAMES)), np.nan)
+    for name, value in (("map", 70.3), ("hr", 80.5), ("pulsatility", 30.2), ("flow", 2.4)):
+        signals[:, NAMES.index(name)] = value
+    stay = Stay("p1", signals, np.full(30, 6), 60.0, "cp", NAMES)
+    found = quality(stay, 29 * 60.0, GateConfig())
+    assert (found["channels"]["flow"]["flat_stretches"], found["excluded"]) == (0, [])
+    assert (found["channels"]["speed"]["missing_share"], found["chip"]) == (1.0, "good")
+    signals[-1, NAMES.index("flow")] = np.nan
+    assert quality(stay, 29 * 60.0, GateConfig())["chip"] == "check"  # recorded, and lost now
+
+
+def test_drugs_that_models_read_are_not_called_unknown(engine):
+    """Norepinephrine equivalents tell of pressors alone, the score of both."""
+    assert {"vasopressors", "inotropes"} <= set(unknowns(engine.names))
+    assert "vasopressors" not in unknowns([*NAMES, "nee"])
+    assert "inotropes" in unknowns([*NAMES, "nee"])
+    assert not {"vasopressors", "inotropes"} & set(unknowns([*NAMES, "nee", "vis"]))
 
 
 def codes(answer):

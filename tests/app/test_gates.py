@@ -12,20 +12,24 @@ from hypothesis import strategies as st
 from stepdown.app.gates import (
     FORBIDDING,
     GATES,
+    NOISE,
     STATE_CODES,
     UNKNOWN,
     forbidding_gates,
     gate_wish,
     has_gap,
     inside_limits,
+    odd_values,
     outside_limits,
     place_levels,
+    reversed_levels,
     state_refusals,
     suggest,
 )
 from stepdown.app.limits import PRESETS, GateConfig, Limits
+from stepdown.app.recordings import Stay, quality
 from stepdown.policies import constraint
-from stepdown.signals import HR, LEVELS, MAP, PULSATILITY, SIGNALS
+from stepdown.signals import HR, LEVELS, LVEDP, MAP, NAMES, PULSATILITY, SBP, SIGNALS
 from tests.app.bedsides import USED, allowed_levels, calm, crowd, one, put
 
 PAPER = PRESETS["paper"]
@@ -119,6 +123,68 @@ def test_a_pressure_in_kilopascals_is_suspected():
     assert codes(put(calm(), "map", 9.6 + 0.01 * np.arange(6))) == {"R05"}
     assert codes(put(calm(), "pulsatility", 33 / 7.5 + 0.01 * np.arange(6))) == {"R05"}
     assert codes(put(calm(), "speed", 39.0 + 0.01 * np.arange(6))) == {"R05"}
+
+
+@pytest.mark.parametrize(
+    ("signal", "shift", "code"),
+    [
+        ("map", 25.0, "R15"),  # above the systolic pressure of 95
+        ("dbp", 20.0, "R15"),  # above the mean of 75
+        ("flow", 5.0, "R15"),  # more than the pump can give at this level
+        ("map", 15.0, None),
+        ("dbp", 10.0, None),
+    ],
+)
+def test_what_cannot_be_true_at_once_is_refused(signal, shift, code):
+    bed = calm(most_flow=np.asarray(5.5))
+    column = bed.signals[:, [s.name for s in SIGNALS].index(signal)] + shift
+    signals = bed.signals.copy()
+    signals[:, [s.name for s in SIGNALS].index(signal)] = column
+    assert codes(dataclasses.replace(bed, signals=signals)) == ({code} if code else set())
+
+
+def test_pressures_that_are_averaged_apart_may_cross_by_the_noise():
+    signals = calm().signals.copy()
+    signals[:, MAP] = signals[:, SBP] + NOISE - 0.1
+    assert codes(dataclasses.replace(calm(), signals=signals)) == set()
+    signals[3, MAP] += 0.2  # one sample is enough
+    assert codes(dataclasses.replace(calm(), signals=signals)) == {"R15"}
+
+
+def test_more_support_that_is_forecast_to_give_less_pressure_is_doubted():
+    """P-9 below P-8 once was shown as it came; the farther one of the two is in doubt."""
+    rising = np.array([60, 64, 68, 72, 76, 80, 84, 88], float)
+    assert not reversed_levels(rising, 6).any()
+    turned = rising.copy()
+    turned[7] = turned[6] - 0.6
+    assert list(np.flatnonzero(reversed_levels(turned, 6)) + 2) == [9]
+    turned[5] = turned[4] - 0.6  # P-7 below P-6, the level in force: all above are in doubt
+    assert list(np.flatnonzero(reversed_levels(turned, 6)) + 2) == [7, 8, 9]
+    assert not reversed_levels(rising - [0, 0, 0, 0, 0, 4.4, 8, 12], 6)[:5].any()
+    below = rising.copy()
+    below[2] = below[3] + 0.6  # P-4 above P-5
+    assert list(np.flatnonzero(reversed_levels(below, 6)) + 2) == [2, 3, 4]
+
+
+def test_an_odd_filling_pressure_is_told_and_not_called_good():
+    signals = calm().signals.copy()
+    signals[-1, LVEDP] = -16.0
+    (told,) = odd_values(signals).values()
+    assert "-16 mmHg" in told
+    assert "compare it at the console" in told
+    assert odd_values(calm().signals) == {}
+    low = np.tile(signals, (12, 1))  # two days of a stay in which it is the newest
+    stay = Stay("a", low, np.full(len(low), 6), 10.0, "cp-smartassist", NAMES)
+    assert quality(stay, stay.last, GateConfig())["chip"] == "check"
+
+
+def test_a_rate_of_116_is_outside_where_an_upper_limit_is_set():
+    signals = calm().signals.copy()
+    signals[:, HR] = 116 + np.arange(6) / 10
+    bed = dataclasses.replace(calm(), signals=signals)
+    assert bool(outside_limits(bed.signals, PAPER)) is False  # the paper has none
+    assert bool(outside_limits(bed.signals, PRESETS["upper"])) is True
+    assert levels(bed, PRESETS["upper"]) == [6, 7, 8]  # no step down
 
 
 def test_a_signal_that_the_models_need_cannot_be_left_out():

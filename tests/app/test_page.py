@@ -74,7 +74,9 @@ def test_words_that_are_not_ours(path):
 
 def test_no_text_is_smaller_than_14_px():
     for path in STYLES:
-        sizes = [float(x) for x in re.findall(r"font-size:\s*([\d.]+)px", path.read_text())]
+        text = path.read_text()  # on paper 9 pt
+        sizes = [float(x) for x in re.findall(r"font-size:\s*([\d.]+)px", text)]
+        assert min((float(x) for x in re.findall(r"([\d.]+)pt", text)), default=9) >= 9, path.name
         assert min(sizes, default=14) >= 14, path.name
         relative = [float(x) for x in re.findall(r"font-size:\s*([\d.]+)rem", path.read_text())]
         assert min(relative, default=1) >= 1, path.name  # of 15 px

@@ -241,6 +241,22 @@ def test_a_choice_is_kept_before_the_model_is_shown(own, patient):
     assert len(lines) == number
 
 
+def test_a_full_disk_is_said_shows_nothing_and_heals(own, patient):
+    """SQLite itself is told that no page is left, as a full disk tells it."""
+    database = own.service.audit._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    told = [ask(own, patient) for _ in range(4)]  # the last page may have room for some
+    assert told[-1].status_code == 503
+    assert told[-1].json()["code"] == "audit"
+    assert "disk full" in told[-1].json()["sentence"]
+    assert told[-1].headers["retry-after"] == "2"
+    assert own.get(f"/v1/patients/{patient}/trends").status_code == 200
+    database.execute("PRAGMA max_page_count = 1000000")
+    assert ask(own, patient).status_code == 200
+    assert own.get("/v1/audit/verify").json()["valid"]
+
+
 def test_too_many_at_once_are_sent_away_and_health_goes_on(service, tmp_path, patient):
     """S2: ten times what the queue holds; no 5xx, and it recovers."""
     small = beside(service, tmp_path, queue=4)

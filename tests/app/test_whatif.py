@@ -12,7 +12,7 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepdown.app.engine import SHOWN, distances, keys_of
+from stepdown.app.engine import SHOWN, distances, keys_of, look
 from stepdown.app.limits import Limits
 from stepdown.app.recordings import request_at
 from stepdown.app.request import (
@@ -21,7 +21,8 @@ from stepdown.app.request import (
     read_request,
     request_from_dict,
 )
-from stepdown.app.whatif import to_bytes, what_if
+from stepdown.app.whatif import policy_wish, to_bytes, what_if
+from stepdown.policies.planner import Planner, PlannerConfig, Weighed, count_models
 from stepdown.problem.filling import SUBSETS
 from stepdown.signals import KNOWN, LEVELS, NAMES
 from stepdown.twin.rollout import follow_plans
@@ -279,6 +280,7 @@ def test_a_missing_sample_is_carried_for_the_models_alone(engine, request_):
 
 @pytest.mark.parametrize("number", SUBSETS)
 def test_a_patient_who_lacks_signals_is_answered_and_told(engine, answered, number):
+    bands = []
     for request, whole in answered[:4]:
         kept = {name: x for name, x in request.channels.items() if name in SUBSETS[number]}
         answer = what_if(engine, dataclasses.replace(request, channels=kept))
@@ -295,11 +297,11 @@ def test_a_patient_who_lacks_signals_is_answered_and_told(engine, answered, numb
         assert all(KNOWN[name].label in told[0] for name in absent)
         assert answer["suggested"] is None
         assert set(answer["acceptable"]) <= {answer["p_now"]}
-        shown = [one["quantiles"] for one in answer["candidates"] if one["status"] == "ok"]
-        assert shown
-        for bands in shown:
-            assert {"map", "hr", "pulsatility", "flow"} <= set(bands)
-            assert not set(bands) & set(absent)
+        bands += [set(one["quantiles"]) for one in answer["candidates"] if one["status"] == "ok"]
+    assert bands or number == 12
+    for names in bands:
+        assert {"map", "hr", "pulsatility", "flow"} <= names
+        assert not names & set(NAMES) - set(SUBSETS[number])
 
 
 def test_a_signal_that_broke_off_is_not_filled(engine, answered):
@@ -326,6 +328,35 @@ def test_the_wish_of_a_policy_is_held_to_the_same_set(engine, moments, answers):
         state = jnp.asarray(state_of(engine, request))
         assert told["wish"] == 2 + int(np.argmax(engine.policy(state)))
         assert told["acceptable"] == (told["wish"] in answer["acceptable"])
+
+
+def test_a_planner_tells_the_value_and_the_spread_of_each_level(engine, answered):
+    """Of the levels it tried alone, with the hours it looks ahead and the models it asks."""
+
+    def by_level(*tried: float) -> jnp.ndarray:
+        return jnp.array([jnp.nan, *tried, *[jnp.nan] * 5])
+
+    penalty, within = jnp.zeros(8), jnp.arange(8) == 1
+    told = Weighed(by_level(0.25, 0.0), by_level(0.125, 0.0), penalty, within, -penalty)
+    preference = jnp.log(jnp.where(within, 0.93, 0.01))
+    planner = Planner(engine.twin, jnp.asarray(0), config=PlannerConfig(hours=2))
+    asked = dataclasses.replace(engine, policy=planner, method="planner")
+    outlook = dataclasses.replace(
+        look(engine, state_of(engine, answered[0][0]), Limits()),
+        preference=np.asarray(preference),
+        weighed=told,
+    )
+    wish = policy_wish(asked, outlook, np.asarray(within))
+    assert wish is not None
+    assert wish["values"] == [
+        {"p": 3, "gain": 0.25, "spread": 0.125},
+        {"p": 4, "gain": 0.0, "spread": 0.0},
+    ]
+    assert (wish["wish"], wish["hours"], wish["models"]) == (3, 2, count_models(engine.twin))
+    assert wish["words"] == "The planner (planner) would choose P-3, which is acceptable."
+    refused = policy_wish(asked, outlook, np.asarray(~within))
+    assert refused is not None
+    assert refused["acceptable"] is False
 
 
 def test_a_request_survives_json(service):

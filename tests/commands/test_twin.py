@@ -162,6 +162,7 @@ def test_a_twin_that_does_not_know_its_patients_is_refused(shelf, tmp_path, caps
         ("twin fit --cohort x --out y --model lstm", "invalid choice 'lstm' for argument"),
         ("twin fit --cohort nowhere --out y --model mlp", "nowhere: expected a cohort folder"),
         ("twin fit --cohort x --out y --model mlp --seed -1", "--seed: expected 0 to "),
+        ("twin fit --cohort x --out y --model mlp --history 6", "history: expected 1 for mlp"),
         ("twin score --cohort x --twin nowhere", "nowhere: expected a folder with a manifest"),
         ("twin score --cohort x --twin y --json no/where.json", "--json: expected a file in an"),
     ],

@@ -197,6 +197,8 @@ def test_finer_samples_are_thinned_and_odd_ones_refused():
     assert make_pair(fine, invented()).ours.seen.shape == (24, 60)
     with pytest.raises(ValueError, match=r"got every 4 min\. Resample the recordings"):
         make_pair(replace(invented(), minutes=4.0), invented())
+    with pytest.raises(ValueError, match=r"got every 60 min\. Charts cannot be compared"):
+        make_pair(replace(invented(), minutes=60.0), invented())
 
 
 def test_too_few_patients_are_refused_in_words():

@@ -19,6 +19,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from stepdown.__main__ import main
 from stepdown.experiment.cluster import run_on_ray
 from stepdown.experiment.jobs import Desk, Job, arrays_and_info, run_jobs
 from stepdown.policies.learning import spread_seeds
@@ -32,6 +33,7 @@ from tests.policies.toys import (
     random_states,
     side_by_side,
 )
+from tests.records.recordings import mapping_file, value_table
 
 # Ray's test cluster forks this process to start its own, where JAX has threads; they exec at once.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
@@ -148,6 +150,30 @@ def test_a_job_that_fails_by_itself_ends_the_run_with_its_name(cluster, tmp_path
         run_on_ray([after], desk, cluster.address)
     assert [name for name, _, _ in begun(notes)] == ["fail", "source"]
     assert desk.is_done(source)
+
+
+def test_recordings_read_on_a_cluster_are_the_same_cohort(cluster, tmp_path, capsys):
+    """And what one process refuses, a cluster refuses in the same words."""
+    stays = tmp_path / "stays"
+    stays.mkdir()
+    for number in range(3):
+        value_table(f"p{number}", level=3 + number).write_parquet(stays / f"{number}.parquet")
+    here, there = tmp_path / "here", tmp_path / "there"
+    words = ["import", str(stays), "--columns", str(mapping_file(tmp_path))]
+    assert main([*words, "--out", str(here)]) == 0
+    assert main([*words, "--out", str(there), "--ray", cluster.address]) == 0
+    said = capsys.readouterr().err
+    assert [f"[{number}/3] import/" in said for number in (1, 2, 3)] == [True] * 3
+    assert (there / "cohort.parquet").read_bytes() == (here / "cohort.parquet").read_bytes()
+    assert not (tmp_path / ".there.unfinished").exists()
+
+    (stays / "3.parquet").write_bytes(b"no table")
+    told = []
+    for more in ([], ["--ray", cluster.address]):
+        assert main([*words, "--out", str(tmp_path / "bad"), *more]) == 65
+        told.append(capsys.readouterr().err.splitlines()[-1])
+    assert told[0] == told[1]
+    assert str(stays / "3.parquet") in told[0]
 
 
 def test_a_lost_node_changes_no_result(cluster, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Planning: the choices of a slow textbook planner, the optimum of a world, care in all forms."""
 
 from dataclasses import replace
+from itertools import product
 
 import equinox as eqx
 import jax
@@ -10,13 +11,18 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
+from stepdown.guardian.threshold import Guardian
 from stepdown.handover import Policy
-from stepdown.policies.planner import Planner, PlannerConfig, plan_offsets
+from stepdown.patients.pump import load_profile
+from stepdown.policies.distilled import decided
+from stepdown.policies.planner import Planner, PlannerConfig, count_models, gated, plan_offsets
 from stepdown.policies.rules import certain
 from stepdown.problem.clinical import normalized_reward
-from stepdown.signals import HR, LEVEL, LEVELS, MAP, PULSATILITY
-from stepdown.twin.fit import fit_twin
-from tests.twin.toys import SELECT, TRAIN, pocket
+from stepdown.problem.scaling import fit_scaler
+from stepdown.signals import HR, LEVEL, LEVELS, LVEDP, MAP, PULSATILITY
+from stepdown.twin.coordinates import fit_coordinates
+from stepdown.twin.fit import fit_twin, make_twin
+from tests.twin.toys import SELECT, STEPS, TRAIN, pocket
 
 LUCK = jnp.asarray(11)
 
@@ -122,6 +128,42 @@ def test_planning_in_the_true_world_finds_its_optimum():
         np.testing.assert_allclose(found.score, [best[x] - best[level] for x in LEVELS], atol=1e-4)
 
 
+class Debt(eqx.Module):
+    """Support lifts pressure by 3 mmHg a level, and each level above P5 costs 4 mmHg ever after."""
+
+    def __call__(self, state, level, /, *, key):
+        debt = state[-1, LVEDP]
+        later = jnp.broadcast_to(state[-1:], state.shape).at[:, MAP].set(40.0 + 3.0 * level - debt)
+        owed = debt + 4.0 * jnp.maximum(level - 5.0, 0.0)
+        return later.at[:, LVEDP].set(owed).at[:, LEVEL].set(level)
+
+
+def test_planning_in_a_world_with_debt_finds_the_best_of_all_plans():
+    """Rewards by hand: P7 for an hour alone, P7 then P9 of all pairs, and P5 for three hours."""
+
+    def earned(levels) -> float:
+        debt, total = 0.0, 0.0
+        for level in levels:
+            charge = max(7 * (60 - (40 + 3 * level - debt)) / 20, 0)
+            total += min(max((1.7018 - charge) / 2.6621, -2), 2)
+            debt += 4 * max(level - 5, 0)
+        return total
+
+    state = patient(55.0, 4).at[:, LVEDP].set(0.0)
+    for hours, changes, plans in (
+        (1, 1, [[x] for x in LEVELS]),
+        (3, 1, [[x] * 3 for x in LEVELS]),
+        (2, 2, list(product(LEVELS, repeat=2))),
+    ):
+        config = PlannerConfig(hours=hours, draws=1, reach=7, changes=changes, lowering=0.0)
+        told = eqx.filter_jit(Planner(Debt(), LUCK, config=config).weigh)(state)
+        best = max(plans, key=lambda x: earned(x) - 1e-4 * abs(x[0] - 4))
+        chosen = int(np.argmax(told.score))
+        assert chosen + 2 == best[0] == {1: 7, 2: 7, 3: 5}[hours]
+        gained = earned(best) - earned([4] * hours)
+        assert float(told.gain[chosen]) == pytest.approx(gained, abs=1e-5)
+
+
 def test_what_models_disagree_about_earns_nothing():
     """One model says that more support helps, the other that it harms: careful planning holds."""
     torn = World(jnp.asarray([3.0, -8.0]), noise=0.0)
@@ -177,6 +219,46 @@ def test_a_guardian_charges_or_closes_and_clinicians_close():
     np.testing.assert_array_equal(told.penalty, [0, 0, 0, 0, 2, 2, 2, 2])
 
 
+class Far:
+    """A density that falls with the level's distance from P6, and with the heart rate's from 75."""
+
+    pairs = None
+    shape = (0, 1)
+
+    def floor(self) -> None:
+        return None
+
+    def log_density(self, state, level, /):
+        return -jnp.abs(level - 6.0) - jnp.abs(state[-1, HR] - 75.0)
+
+    def log_densities(self, states, levels, /):
+        return jax.vmap(self.log_density)(states, levels)
+
+
+def test_a_gated_planner_takes_the_best_level_that_is_not_refused_and_else_holds():
+    """By hand, of 99 recorded decisions: P5 and P7 have a p-value of 0.06, P4 and P8 of 0.02."""
+    scores = jnp.concatenate([jnp.full(1, -2.5), jnp.full(4, -1.5), jnp.full(94, -0.5)])
+    zero = jnp.zeros(())
+    guardian = Guardian(Far(), zero, zero, zero, scores)
+    config = PlannerConfig(hours=2, draws=1, lowering=0.0)
+    plain = Planner(World(jnp.zeros(1), noise=0.0), LUCK, config=config)
+    low = patient(40.0, 6)
+
+    def choice(planner, state):
+        return int(np.argmax(planner(state))) + 2
+
+    assert choice(plain, low) == 8
+    told = gated(plain, guardian, 0.065).weigh(low)
+    assert int(np.argmax(told.score)) + 2 == 6
+    np.testing.assert_array_equal(np.flatnonzero(told.refused) + 2, [4, 5, 7, 8])
+    assert choice(gated(plain, guardian), low) == 7  # at 5 %
+    assert choice(gated(plain, guardian, 0.015), low) == 8
+    strange = low.at[:, HR].set(60.0)  # every level is, the present one among them
+    assert choice(plain, strange) == 8
+    assert choice(gated(plain, guardian), strange) == 6
+    assert not gated(plain, guardian).weigh(strange).refused[4]
+
+
 def test_it_plans_in_a_fitted_twin_as_a_policy():
     twin, _ = fit_twin(TRAIN, SELECT, pocket("ridge"), key=jr.key(0))
     planner = Planner(twin, LUCK, config=PlannerConfig(hours=2, draws=2))
@@ -187,6 +269,24 @@ def test_it_plans_in_a_fitted_twin_as_a_policy():
     apart = np.argmax(found, axis=1) + 2 - np.asarray(TRAIN.state)[:16, -1, LEVEL]
     assert np.abs(apart).max() <= 2
     assert planner.values(TRAIN.state[0], jnp.asarray([[5, 5]])).shape == (2, 1)
+
+
+def test_a_twin_whose_members_cannot_be_asked_one_by_one_is_one_model():
+    scaler = fit_scaler(TRAIN)
+    scale = fit_coordinates(TRAIN, scaler.present, load_profile("cp"))
+    for name, models in (("best", 1), ("ridge", 2)):
+        twin = make_twin(scaler, scale, STEPS, pocket(name), key=jr.key(0))
+        assert count_models(twin) == models
+
+
+def test_a_network_is_distilled_from_the_levels_that_the_planner_would_set():
+    """P6 after an hour at P4 with a low pressure, P4 where nothing is to be gained."""
+    planner = Planner(World(jnp.zeros(1), noise=0.0), LUCK, config=PlannerConfig(hours=2, draws=1))
+    few = jax.tree.map(lambda x: x[:3], TRAIN)
+    states = jnp.stack([patient(50.0, 4), patient(90.0, 4), patient(50.0, 9)])
+    taught = decided(planner, replace(few, state=states))
+    np.testing.assert_array_equal(taught.level, [6, 4, 9])
+    np.testing.assert_array_equal(taught.next_state, few.next_state)
 
 
 def test_odd_settings_are_refused_in_words():

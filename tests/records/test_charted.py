@@ -13,7 +13,8 @@ import pytest
 from stepdown.__main__ import main
 from stepdown.patients.charting import ChartedStay, Infusion, Line, chart_cohort
 from stepdown.patients.cohort import CohortConfig, simulate_cohort
-from stepdown.records.charted import ChartedConfig, make_charted
+from stepdown.problem.hours import make_transitions
+from stepdown.records.charted import NOT_READ, ChartedConfig, make_charted, read_levels
 from stepdown.records.charted_tables import (
     clif_2,
     clif_3,
@@ -223,6 +224,12 @@ def test_a_level_is_carried_for_four_hours_and_no_longer(tmp_path):
     assert np.asarray(made.cohort.level)[0, seen].tolist() == [7, 7, 7, 7, 4, 4]
 
 
+def test_levels_are_read_from_text_and_a_negative_number_is_none():
+    text = ["P8", "P-8", "p 8", "8", " 8.0 ", "-3", "-3.0", "P-12", "8.5", "Auto", None]
+    found = pl.DataFrame({"x": text}, {"x": pl.String}).select(read_levels(pl.col("x")))["x"]
+    assert found.to_list() == [8.0] * 5 + [NOT_READ] * 6
+
+
 def test_a_pump_at_p0_ends_the_hours(tmp_path):
     stay = counted()
     minute = np.array([0.0, 200.0, 300.0])
@@ -282,6 +289,12 @@ def test_how_support_ended_is_told_beside_the_cohort(name, tmp_path):
     assert made.ends["died"].to_list() == [False, True, False, False]
     assert made.ends["hours"].to_list() == np.asarray(made.cohort.seen).sum(1).tolist()
     assert "died" not in made.cohort.columns
+    # a death on support ends its stay for good: no hour follows the last decision
+    assert np.asarray(made.cohort.died).tolist() == [False, True, False, False]
+    hours = make_transitions(made.cohort)
+    fatal = np.asarray(hours.died)
+    assert np.asarray(hours.patient)[fatal].tolist() == [1]
+    assert np.asarray(hours.last)[fatal].all()
 
 
 def test_a_column_that_no_stay_has_is_refused(tmp_path):
@@ -357,6 +370,10 @@ def test_the_command_writes_a_cohort_with_its_flow_of_stays(name, stays, tmp_pat
     assert (tmp_path / "out/flow.png").read_bytes().startswith(b"\x89PNG")
     ends = pl.read_parquet(tmp_path / "out/stays.parquet")
     assert ends["patient"].to_list() == list(cohort.patient)
+    dead = np.asarray(cohort.died)
+    assert ends.filter(pl.col("ended") == "died")["patient"].to_list() == [
+        x for x, died in zip(cohort.patient, dead, strict=True) if died
+    ]
     told = ends.group_by("ended").len().sort("len", "ended", descending=[True, False])
     for ended, count in told.iter_rows():
         assert f"| {ended} | {count} |" in card

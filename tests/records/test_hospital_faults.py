@@ -38,9 +38,10 @@ def simulated():
 
 def write(stays, folder: Path) -> None:
     """Charts as MIMIC-IV has them."""
-    (folder / "icu").mkdir(parents=True)
     for name, table in mimic_iv(stays).items():
-        to_csv_gz(table)(folder / f"{name}.csv.gz")
+        file = folder / f"{name}.csv.gz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        to_csv_gz(table)(file)
 
 
 def clif_tables(make, stays) -> clif_faults.Tables:

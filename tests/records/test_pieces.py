@@ -63,6 +63,7 @@ def test_a_line_break_inside_a_cell_is_no_end_of_a_row(tmp_path):
         (gzip.compress(b"number,text\n1,2\n"), "a column 'item', which is missing"),
         (b"", "it ends in the middle"),
     ],
+    ids=("cut", "more behind it", "no rows", "a quote is open", "no column", "empty"),  # no times
 )
 def test_a_damaged_table_is_refused(text, words, tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(text)

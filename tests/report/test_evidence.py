@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,8 @@ def test_recordings_are_told_what_cannot_be_known(pictures):
     assert "Not told. Estimates from records alone: expected 5 patients, got 2." in page
     assert "regret in" not in page
     assert "Without a truth nobody can say which twin ranks rightly." in page
+    assert not re.search(r"<th[^>]*>(truth|twin minus truth|[^<]*regret[^<]*)<", page)
+    assert "true patients" not in page
 
 
 def test_the_page_holds_the_section_and_its_pictures(pictures):

@@ -53,8 +53,8 @@ export function getWhenReady(path, signal, waiting) {
 }
 
 /** The same for a question whose answer is kept, which is a POST. */
-export function askWhenReady(path, signal, waiting) {
-  return whenReady(() => post(path, {}, signal), signal, waiting);
+export function askWhenReady(path, signal, waiting, body = {}) {
+  return whenReady(() => post(path, body, signal), signal, waiting);
 }
 
 async function whenReady(ask, signal, waiting) {

@@ -3,21 +3,23 @@
 import { clip, h } from "./dom.js";
 import { showAudit } from "./audit.js";
 import { showLimits } from "./limits.js";
+import { busyWriting } from "./live.js";
 import { showLogin } from "./login.js";
 import { showModel } from "./model.js";
 import { showPatients } from "./patients.js";
+import { showPlan } from "./plan.js";
 import { showQuality } from "./quality.js";
 import { showReview } from "./review.js";
 import { showTrends } from "./trends.js";
 import { showWhatIf } from "./whatif.js";
 
 const LINKS = [["/", "Patients"], ["/review", "Review"], ["/model", "Model"], ["/limits", "Limits"], ["/audit", "Audit"], ["/docs", "API"]];
-const PATIENT = { "": showTrends, trends: showTrends, whatif: showWhatIf, quality: showQuality };
+const PATIENT = { "": showTrends, trends: showTrends, whatif: showWhatIf, plan: showPlan, quality: showQuality };
 const PLAIN = { "/": showPatients, "/model": showModel, "/limits": showLimits, "/audit": showAudit, "/review": showReview };
 const HEARTBEAT = 3000; // ms
 const PATIENCE = 4000; // ms
 
-let leaving = new AbortController();
+let leaving = new AbortController(), away = false;
 
 function part(text) {
   try {
@@ -44,11 +46,12 @@ function go() {
   drawNav();
   document.getElementById("live").textContent = "";
   document.title = patient ? `${clip(patient)} · ${name} · stepdown` : "stepdown: what would happen";
-  const context = { main, patient, name, query: new URLSearchParams(location.search), signal: leaving.signal, navigate };
+  const context = { main, patient, name, query: new URLSearchParams(location.search), signal: leaving.signal, navigate, again: go };
   const shown = show ? show(context) : Promise.reject(new Error("There is no such screen."));
   Promise.resolve(shown).catch((error) => {
     if (error.name === "AbortError" || context.signal.aborted) return undefined;
     if (error.status === 401) return showLogin(main, go);
+    if (!(error.status < 500)) setTimeout(() => { if (!context.signal.aborted) go(); }, HEARTBEAT); // it may pass
     return main.replaceChildren(h("section", { class: "panel hatched", "data-testid": "problem" },
       h("h1", { class: "plate" }, "Nothing can be shown"), h("p", { class: "plate", role: "status" }, clip(error.message, 300)),
       h("p", { class: "plate" }, h("a", { href: "/", class: "button" }, "Back to the patients"))));
@@ -90,6 +93,8 @@ async function beat() {
   } catch {
     alive = false;
   }
+  if (alive && away && !busyWriting()) go(); // a server that came back may know other things
+  away = !alive;
   document.body.classList.toggle("not-updating", !alive);
   const words = alive ? "" : "Not updating: the server does not answer. Numbers are struck through.";
   const told = document.getElementById("stopped");

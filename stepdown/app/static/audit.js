@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { DASH, chip, clip, entryName, h, num, stamp, table } from "./dom.js";
 import { showReplay } from "./whatif.js";
 
-const KINDS = { start: "server started", whatif: "what-if", response: "response", limits: "limits changed", choice: "clinician's choice" };
+const KINDS = { start: "server started", whatif: "what-if", response: "response", limits: "limits changed", choice: "clinician's choice", plan: "plans compared" };
 
 /** Draw the list, one entry, or a replay. */
 export async function showAudit(context) {
@@ -48,7 +48,8 @@ function words(told) {
   const found = [];
   if (told.source) found.push(`${clip(told.source.patient)} at ${num(told.source.minute / 60, 1)} h of support`);
   if (told.patient) found.push(clip(told.patient));
-  if (told.status) found.push(told.status === "refused" ? `refused ${(told.codes ?? []).join(", ")}` : `acceptable: ${(told.acceptable ?? []).map((p) => `P-${p}`).join(", ") || "none"}`);
+  if (told.plans) found.push(`plans ${told.plans.map((one) => one.join("")).join(", ")}`);
+  if (told.status) found.push(told.plans && told.status === "ok" ? "compared" : told.status === "refused" ? `refused ${(told.codes ?? []).join(", ")}` : `acceptable: ${(told.acceptable ?? []).map((p) => `P-${p}`).join(", ") || "none"}`);
   if (told.answer) found.push(`${told.answer.replace("_", " ")} with entry ${entryName(told.audit_id)}`);
   if (typeof told.p === "number") found.push(`P-${told.p}`);
   if (told.reason) found.push(`“${clip(told.reason, 500)}”`);

@@ -1,6 +1,30 @@
 // What changes by itself: the age of the newest sample, and the refusal R01 that follows from it.
 
+import { get, getSession, patientPath } from "./api.js";
 import { num } from "./dom.js";
+
+const AGAIN = 1000; // ms between looks at recordings that grow
+
+/** Whether somebody is writing something that a new screen would lose. */
+export function busyWriting() {
+  const here = document.activeElement;
+  return here instanceof HTMLInputElement && here.type !== "range" && here.value !== "";
+}
+
+/** Show the newest moment again as soon as there are new rows, where recordings are followed. */
+export async function followNewest({ patient, query, signal, again }, row) {
+  if (query.get("at") !== null || !(await getSession()).followed) return;
+  for (;;) {
+    await new Promise((done) => setTimeout(done, AGAIN));
+    if (signal.aborted) return;
+    try {
+      const now = await get(patientPath(patient), signal);
+      if (now.minute !== row.minute && !busyWriting() && !signal.aborted) return again();
+    } catch {
+      // a server that is away is told elsewhere; a patient who is gone stays on screen
+    }
+  }
+}
 
 /** "4 min ago", from minutes. */
 export function ageWords(minutes) {

@@ -13,7 +13,7 @@ export async function showModel({ main, signal }) {
   const [card, codes] = await Promise.all([getWhenReady("/v1/model", signal, (words) => { waiting.textContent = words; }), get("/v1/codes", signal)]);
   waiting.remove();
   const place = h("div", { "data-testid": "calibration" }, h("p", { role: "status" }, "Computing the calibration …"));
-  page.append(...facts(card), h("h2", {}, "Calibration on test patients"), place, ...scores(card.tables), ...codeTables(codes));
+  page.append(...facts(card), h("h2", {}, "Calibration on test patients"), place, ...risks(card.tables?.risks), ...scores(card.tables), ...codeTables(codes));
   const found = await getWhenReady("/v1/model/calibration", signal);
   place.replaceChildren(...calibration(found));
 }
@@ -58,8 +58,19 @@ function curve(points) {
     s("path", { class: "carry", d: `M${x(0)} ${y(0)}L${x(1)} ${y(1)}` }), s("path", { class: "median", d: path }));
 }
 
+/** Six-hour risks on which suggestions rest: what was said, and what happened to test patients. */
+function risks(rows) {
+  const head = h("h2", {}, "Risks over six hours, on test patients");
+  if (!rows?.length) return [head, h("p", { class: "note" }, "This run did not calibrate its risks.")];
+  const names = { map: "MAP limit", hr: "HR limit", pulsatility: "pulsatility limit", any: "any limit" };
+  const part = (text) => share(text === "" || text === undefined ? null : Number(text));
+  const lines = rows.filter((one) => Number(one.windows) > 0).map((one) => [names[one.limit] ?? one.limit, `${part(one.from)} to ${part(one.to)}`, `${num(Number(one.windows))} hours`, part(one.said), part(one.happened), `${part(one.low)} to ${part(one.high)}`]);
+  return [head, h("p", {}, "Under the levels that were really set: of recorded hours at which a risk was said, how often the limit was left within six hours, with a 95 % interval over patients."),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Risks over six hours" }, table("What was said and what happened", ["Limit", "Said between", "Asked at", "Said, mean", "Happened", "95 % interval"], lines, { class: "list", "data-testid": "risks" }))];
+}
+
 function scores(tables) {
-  return Object.entries(tables ?? {}).filter(([, rows]) => rows?.length).map(([name, rows]) => {
+  return Object.entries(tables ?? {}).filter(([name, rows]) => rows?.length && name !== "risks").map(([name, rows]) => {
     const head = Object.keys(rows[0]);
     return h("details", { class: "panel" }, h("summary", {}, `Scores of the run: ${name}`),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Scores of ${name}` },

@@ -3,7 +3,7 @@
 import { DASH, chip, clip, clock, h, isoOf, num, qualityChip } from "./dom.js";
 import { ageWords } from "./live.js";
 
-const TABS = [["trends", "Trends"], ["whatif", "What-if"], ["quality", "Data quality"]];
+const TABS = [["trends", "Trends"], ["whatif", "What-if"], ["plan", "Plans"], ["quality", "Data quality"]];
 
 /** Address of a screen of a patient at a moment. */
 export function addressOf(patient, screen, changes = {}) {

@@ -1,10 +1,9 @@
 // Study mode: the clinician chooses first, the model is shown after.
 
 import { get, patientPath, post } from "./api.js";
-import { LEVELS, clip, entryName, h } from "./dom.js";
+import { DASH, LEVELS, clip, entryName, h, num, share, table } from "./dom.js";
 import { levelGroup } from "./levels.js";
 import { nowFromTrend, nowPanel } from "./now_panel.js";
-import { addressOf } from "./patient_bar.js";
 import { whoInput } from "./who.js";
 
 /** Draw the list of patients to review, or the question about one. */
@@ -18,13 +17,27 @@ export async function showReview(context) {
     const { patients } = await get("/v1/patients", signal);
     page.append(h("ul", { class: "tiles" }, patients.map((one) => one.patient).sort().map((id) =>
       h("li", {}, h("a", { class: "button wide", href: `/review?patient=${encodeURIComponent(id)}` }, clip(id))))),
-      h("a", { class: "button", href: "/v1/audit/export", download: "audit.ndjson" }, "Export all entries"));
+      ...study(await get("/v1/reviews", signal)),
+      h("a", { class: "button", href: "/v1/reviews/export", download: "reviews.ndjson" }, "Export all choices with their digests"));
     return;
   }
   const at = query.get("at");
   const moment = at === null ? "" : `&at=${encodeURIComponent(at.replace(" ", "+"))}`;
   const [row, trend] = await Promise.all([get(patientPath(patient, `?${moment.slice(1)}`), signal), get(patientPath(patient, `/trends?hours=6${moment}`), signal)]);
-  page.append(h("h2", {}, clip(row.patient)), nowPanel({ now: nowFromTrend(trend), p_now: row.p_now }), question(patient, row, at));
+  page.append(h("h2", {}, clip(row.patient)), nowPanel({ now: nowFromTrend(trend), p_now: row.p_now }, row.further), question(patient, row, at));
+}
+
+/** Agreement by reviewer and over time, and between reviewers. */
+function study(found) {
+  if (!found.choices) return [h("p", { class: "note" }, "Nobody has chosen yet.")];
+  const of = (agreed, counted) => `${num(agreed)} of ${num(counted)} choices`;
+  const wrap = (name, inner) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, inner);
+  const rows = found.reviewers.map((one) => [one.by, `${num(one.choices)} choices`, `${num(one.not_blind)} choices`, of(one.agreed, one.counted),
+    one.interval ? `${share(one.interval[0])} to ${share(one.interval[1])}` : DASH, one.over_time.map((x) => `${num(x.agreed)}/${num(x.counted)} choices`).join(", ") || DASH]);
+  const pairs = found.pairs.map((one) => [one.by.join(" and "), `${num(one.moments)} choices`, of(one.same, one.moments), of(one.within_one, one.moments)]);
+  return [h("h2", {}, "Agreement so far"), h("p", { class: "note" }, "A choice counts if it is the reviewer's first for that moment, made before the answer was on any screen, and the model said something to agree with."),
+    wrap("Reviewers", table("Choices that agree with the model", ["Reviewer", "All", "Not blind", "Agree", "99 % interval", "In turn, by tens"], rows, { class: "list", "data-testid": "reviewers" })),
+    pairs.length ? wrap("Pairs of reviewers", table("Reviewers on the same moments", ["Reviewers", "Moments", "Same level", "Within one level"], pairs, { class: "list", "data-testid": "pairs" })) : ""];
 }
 
 function question(patient, row, at) {
@@ -41,7 +54,7 @@ function question(patient, row, at) {
     try {
       const stored = await post("/v1/choices", { patient, at, p: chosen, reason: reason.value, by });
       told.textContent = `P-${chosen} is kept as audit ${entryName(stored.audit_id)}.`;
-      after.replaceChildren(h("a", { class: "button", href: addressOf(patient, "whatif", { at }), "data-testid": "show-model" }, "Show the model's answer"));
+      after.replaceChildren(h("a", { class: "button", href: `/audit?replay=${stored.answer_id}`, "data-testid": "show-model" }, "Show the model's answer"));
     } catch (error) {
       told.textContent = `Not kept: ${error.message}`;
     }

@@ -3,7 +3,8 @@
 import { get, patientPath } from "./api.js";
 import { dataTable, mountChart } from "./chart.js";
 import { SIGNALS, clip, h, learnSignals } from "./dom.js";
-import { watchAge } from "./live.js";
+import { linkedCharts } from "./linked.js";
+import { followNewest, watchAge } from "./live.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastOf } from "./whatif.js";
 
@@ -30,20 +31,30 @@ export async function showTrends(context) {
   const bar = patientBar(context, row, quality.chip, [scaleLinks(context, hours)]);
   const past = pastOf(trend);
   learnSignals(quality.channels);
-  const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name]).map((name) => ({ name, ...figure(name, past, trend, hours) }));
-  main.replaceChildren(bar.node, h("section", { class: "page" },
-    h("div", { class: "trend-grid" }, figures.map((one) => one.node)),
+  const absent = Object.keys(SIGNALS).filter((name) => quality.channels[name]?.missing_share === 1);
+  const figures = Object.keys(SIGNALS).filter((name) => trend.channels[name] && !absent.includes(name)).map((name) => ({ name, ...figure(name, past, trend, hours) }));
+  const grid = h("div", { class: "trend-grid" }, figures.map((one) => one.node)), tools = h("div", { class: "row" });
+  main.replaceChildren(bar.node, h("section", { class: "page" }, tools, grid,
     h("details", { class: "panel" }, h("summary", {}, "Waveform strip"),
       h("p", {}, trend.waveform ? "A waveform was recorded." : "No waveform was recorded.")),
-    h("p", { class: "note" }, `Samples every ${trend.grid_min} min, neither smoothed nor joined over gaps. Not recorded: ${trend.not_recorded.join(", ")}.`)));
-  figures.forEach((one) => one.mount());
+    trend.marks.length ? h("p", { "data-testid": "marks" }, h("b", {}, "Reported by the console: "), markWords(trend.marks)) : null,
+    h("p", { class: "note" }, `Samples every ${trend.grid_min} min, neither smoothed nor joined over gaps. Not recorded: ${[...absent.map((name) => trend.channels[name]?.label ?? name), ...trend.not_recorded].join(", ")}.`)));
+  const looks = figures.map((one) => ({ name: one.name, look: one.mount().look }));
+  tools.append(linkedCharts(grid, looks, [-60 * hours, 0], trend.grid_min).node);
   watchAge({ age: row.age_min, oldest: Infinity, signal, tick: bar.setAge, expire: () => {} });
+  followNewest(context, row);
+}
+
+function markWords(marks) {
+  const kinds = { suction: "S", position: "W" };
+  return Object.entries(kinds).map(([kind, sign]) => [marks.filter((one) => one.kind === kind), sign]).filter(([found]) => found.length)
+    .map(([found, sign]) => `${sign} ${found[0].words.toLowerCase()}, ${found.length} samples`).join(" · ");
 }
 
 function figure(name, past, trend, hours) {
   const box = h("div", { class: "plot" });
   const spec = { name, id: `trend-${name}`, label: trend.channels[name].label, gridMin: trend.grid_min, span: [-60 * hours, 0], nowMinute: trend.minute,
-    past: { minutes: past.minutes, values: past.channels[name] }, quantiles: null, carry: null, low: null, high: null,
+    past: { minutes: past.minutes, values: past.channels[name] }, quantiles: null, carry: null, low: null, high: null, marks: trend.marks.map((one) => ({ ...one, minute: one.minute - trend.minute })),
     steps: { minutes: past.minutes, levels: past.levels, candidate: null } };
   const node = h("figure", { "data-testid": `trend-${name}`, class: "panel" }, box, dataTable(() => spec).details);
   return { node, mount: () => mountChart(box, spec) };

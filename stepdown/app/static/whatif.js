@@ -2,12 +2,12 @@
 
 import { askWhenReady, get, getWhenReady, patientPath } from "./api.js";
 import { announce, clip, clock, entryName, exact, h, learnSignals } from "./dom.js";
-import { watchAge } from "./live.js";
+import { followNewest, watchAge } from "./live.js";
 import { nowFromTrend } from "./now_panel.js";
 import { addressOf, patientBar } from "./patient_bar.js";
 import { pastHours, renderAnswer } from "./whatif_view.js";
 
-const PRESETS = { paper: (low) => `paper, MAP ${low} mmHg`, map65: (low) => `MAP ${low} mmHg`, site: () => "site" };
+const PRESETS = { upper: (low) => `MAP ${low} mmHg, with upper ones`, paper: (low) => `paper, MAP ${low} mmHg`, map65: (low) => `MAP ${low} mmHg`, site: () => "site" };
 
 let kept = { patient: null, p: null }; // the level that was looked at last
 
@@ -52,6 +52,7 @@ export async function showWhatIf(context) {
   requireSame(patient, answer, row, trend);
   learnSignals(quality.channels);
   draw(context, { answer, row, trend, quality, limits, tooOld: codes.refusals.R01 });
+  followNewest(context, row);
 }
 
 /** What is shown together must be about one patient and one moment. */
@@ -71,8 +72,8 @@ function draw(context, found) {
   main.replaceChildren(bar.node, host);
   const show = (answer) => renderAnswer(host, {
     answer: Object.keys(answer.now ?? {}).length ? answer : { ...answer, now: nowFromTrend(trend) },
-    past: pastOf(trend), selected: selectedFor(patient, answer),
-    onSelect: (p) => { kept = { patient, p }; },
+    past: pastOf(trend), further: row.further, selected: selectedFor(context, answer),
+    onSelect: (p) => keep(context, p),
   });
   show(found.answer);
   watchAge({
@@ -84,7 +85,17 @@ function draw(context, found) {
   });
 }
 
-function selectedFor(patient, answer) {
+/** The level that is looked at is part of the address, so that a link shows the same. */
+function keep({ patient, query, signal }, p) {
+  if (signal.aborted || p === null) return;
+  kept = { patient, p };
+  query.set("p", p);
+  history.replaceState(null, "", addressOf(patient, "whatif", Object.fromEntries(query)));
+}
+
+function selectedFor({ patient, query }, answer) {
+  const asked = Number(query.get("p"));
+  if (answer.candidates.some((one) => one.p === asked)) return asked;
   const known = answer.candidates.some((one) => one.p === kept.p);
   return kept.patient === patient && known ? kept.p : null;
 }

@@ -4,6 +4,7 @@ import { MARGIN, dataTable, mountChart } from "./chart.js";
 import { comparePanel, evidencePanel } from "./compare.js";
 import { SHOWN, SIGNALS, announce, h, num } from "./dom.js";
 import { levelGroup } from "./levels.js";
+import { linkedCharts } from "./linked.js";
 import { nowPanel } from "./now_panel.js";
 import { refusalPanel, suggestionPanel } from "./suggestion.js";
 
@@ -73,7 +74,7 @@ function chartBox(view, name) {
     }
     behind.fill();
   };
-  return { figure, update };
+  return { name, figure, update, look: (...asked) => redraw.look(...asked) };
 }
 
 function candidateNote(answer, candidate) {
@@ -112,11 +113,12 @@ export function renderAnswer(host, view) {
   const charts = [...SHOWN, ...furtherOf(answer)].map((name) => chartBox(view, name));
   const note = h("p", { class: "note candidate-note", "data-testid": "candidate-note", role: "status" });
   const right = h("section", { class: "panel compare-panel", "aria-label": "Compare", tabindex: "0" });
-  let selected = view.selected ?? firstLevel(answer);
+  let selected = view.selected ?? firstLevel(answer), linked = null;
   const choose = (p) => {
     selected = p;
     const candidate = answer.candidates.find((one) => one.p === p);
     charts.forEach((one) => one.update(candidate));
+    linked?.again();
     note.textContent = candidateNote(answer, candidate);
     right.replaceChildren(...comparePanel(answer, p), evidencePanel(answer.status === "refused" ? null : candidate), ...qualityNote(answer));
     view.onSelect?.(p);
@@ -126,8 +128,10 @@ export function renderAnswer(host, view) {
     h("div", { class: "charts-head" }, h("h2", { id: "charts-title" }, "Candidate P-level"), legend()),
     levels.group, h("div", { class: "notes" }, note, refusedNote(answer), absentLevels(answer)), h("div", { class: "chart-grid" }, charts.map((one) => one.figure)));
   const last = answer.status === "refused" ? refusalPanel(answer) : suggestionPanel(answer, view.replay);
-  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer), middle, right, last));
+  host.replaceChildren(h("div", { class: "whatif", "data-testid": "whatif", "data-status": answer.status }, nowPanel(answer, view.further), middle, right, last));
   choose(selected);
+  linked = linkedCharts(middle.querySelector(".chart-grid"), charts, [-60 * pastHours(answer.horizon_h), 60 * answer.horizon_h], answer.grid_min);
+  middle.querySelector(".charts-head").append(linked.node);
   const codes = answer.refusals.map((one) => `${one.code}: ${one.sentence} ${one.remedy}`);
   announce(answer.status === "refused" ? `Refused. ${codes.join(" ")}` : "");
 }

@@ -44,6 +44,7 @@ def states(served, moments, body):
     older = posted(served, body, pump_profile="cp-older", p_now=8, p_levels=levels)
     return {
         "patients": "/", "trends": f"/p/{patient}/trends", "quality": f"/p/{patient}/quality",
+        "plan": f"/p/{patient}/plan?plans=665544,555555",
         "what-if": moments["suggested"].path, "one hour": f"/p/{patient}/whatif?h=1",
         "refused": moments["refused"].path, "stale": f"/p/{patient}/whatif?at={stale:g}",
         "replay": f"/audit?replay={older['audit_id']}", "model": "/model", "limits": "/limits",
