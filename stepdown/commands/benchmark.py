@@ -27,7 +27,7 @@ from stepdown.artifacts import CONFIG, Content, config_to_dict, provenance, to_j
 from stepdown.commands.evaluate import find_policy
 from stepdown.evaluation.compare import paired_difference
 from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, judge_team
-from stepdown.handover import Cohort, Judged, Role
+from stepdown.handover import Cohort, Judged
 from stepdown.patients.cohort import CohortConfig, Latents, simulate_cohort, world_of
 from stepdown.problem.hours import make_transitions
 from stepdown.problem.metrics import METRICS
@@ -164,7 +164,7 @@ def data_files(name: str) -> tuple[dict[str, Content], dict[str, str]]:
     return made, hashes
 
 
-def minari_name(name: str, role: Role) -> str:
+def minari_name(name: str, role: str) -> str:
     """Of a role's data set, such as stepdown/guarded-v2 for train patients."""
     kind, _, version = name.rpartition("-")
     return f"stepdown/{name}" if role == "train" else f"stepdown/{kind}-{role}-{version}"

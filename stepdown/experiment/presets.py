@@ -146,6 +146,7 @@ PRESETS: dict[RunPreset, ExperimentConfig] = {
             replace(twin_config(name, "small"), fit=FitConfig(epochs=6))
             for name in ("persistence", "best")
         ),
+        paper_twin=replace(twin_config(PAPER_TWIN, "small"), fit=FitConfig(epochs=6)),
         twin_seeds=1,
         windows=False,
         ensemble=EnsembleConfig(width=64, depth=2, fit=FitConfig(epochs=8, learning_rate=1e-3)),

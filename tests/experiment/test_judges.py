@@ -83,7 +83,7 @@ def test_what_our_twin_judges_alone_is_trained_once_for_both():
         assert one.train != both.compared["noisy", "paper"][name].train
 
 
-@pytest.mark.parametrize("preset", ["pocket", "demo", "paper", "full"])
+@pytest.mark.parametrize("preset", ["pocket", "demo", "overnight", "paper", "full"])
 def test_every_preset_has_a_paper_twin_to_judge(preset):
     sizes = sizes_of(preset, judge="tdt")
     assert [x.kind.name for x in sizes.fitted].count("tdt") == 1

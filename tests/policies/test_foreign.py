@@ -1,6 +1,7 @@
 """Somebody's function as a policy: what it says counts, what it does wrong is told."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,9 +24,11 @@ def by_scores(hours):
 @pytest.mark.parametrize("function", [holding, by_scores])
 def test_levels_and_scores_choose_what_the_function_says(function):
     policy = make_foreign(function, STATES, "mine")
-    levels = np.asarray(jax.jit(jax.vmap(policy))(STATES)).argmax(1) + 2
+    levels = np.asarray(jax.jit(jax.vmap(policy))(jnp.asarray(STATES))).argmax(1) + 2
     assert levels.tolist() == STATES[:, -1, LEVEL].tolist()
-    np.testing.assert_array_equal(levels, np.asarray(jax.vmap(Hold())(STATES)).argmax(1) + 2)
+    np.testing.assert_array_equal(
+        levels, np.asarray(jax.vmap(Hold())(jnp.asarray(STATES))).argmax(1) + 2
+    )
 
 
 def test_scores_that_differ_by_less_than_single_precision_keep_their_order():
@@ -75,7 +78,7 @@ def test_an_error_while_it_is_judged_is_kept_and_told():
     policy.asked.complain()  # nothing yet
     high = STATES.copy()
     high[3, -1, 0] = 2000
-    jax.block_until_ready(jax.vmap(policy)(high))
+    jax.block_until_ready(jax.vmap(policy)(jnp.asarray(high)))
     with pytest.raises(ForeignPolicyError, match="RuntimeError: never seen such a pressure"):
         policy.asked.complain()
 
@@ -87,6 +90,6 @@ def test_a_function_cannot_change_what_others_see():
 
     before = STATES.copy()
     policy = make_foreign(greedy, STATES, "mine")
-    jax.block_until_ready(jax.vmap(policy)(STATES))
+    jax.block_until_ready(jax.vmap(policy)(jnp.asarray(STATES)))
     np.testing.assert_array_equal(STATES, before)
     assert len(LEVELS) == 8

@@ -154,7 +154,8 @@ def test_every_table_of_the_page_is_a_file(results, page):
     assert set(tables) == {
         f"tables/{name}.{kind}"
         for name in ("recorded", "noiseless", "noisy", "recorded-paper", "hidden-8/recorded",
-                     "cohorts", "drop", "penalty", "time", "twin", "settings", "claims",
+                     "cohorts", "pairs", "drop", "penalty", "time", "twin", "settings",
+                         "claims",
                          "claims-paper")
         for kind in ("csv", "md")
     }  # fmt: skip
