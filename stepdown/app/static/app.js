@@ -86,15 +86,15 @@ document.addEventListener("click", (event) => {
 window.addEventListener("popstate", go);
 
 async function beat() {
-  let alive = false;
+  let alive = false, gone = false;
   try {
     const answer = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     alive = answer.ok;
-  } catch {
-    alive = false;
+  } catch (error) {
+    gone = error.name !== "TimeoutError"; // a slow server has lost nothing
   }
   if (alive && away && !busyWriting()) go(); // a server that came back may know other things
-  away = !alive;
+  away = gone;
   document.body.classList.toggle("not-updating", !alive);
   const words = alive ? "" : "Not updating: the server does not answer. Numbers are struck through.";
   const told = document.getElementById("stopped");
