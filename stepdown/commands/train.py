@@ -49,6 +49,7 @@ from stepdown.experiment.progress import BOARD, SHOWN, Terminal, mix_words, writ
 from stepdown.experiment.readers import GivenModel, read_policies, read_twin
 from stepdown.experiment.stopping import Stop, stoppable
 from stepdown.experiment.training import METRICS, TrainPolicy, level_mix, read_lines
+from stepdown.experiment.twins import FitTwin
 from stepdown.guardian.fit import KIND as GUARDIAN
 from stepdown.guardian.guardians import density_of, load_guardian
 from stepdown.handover import Cohort, DataName, Judged, Policy, SettingName, Transitions
@@ -81,7 +82,7 @@ from stepdown.signals import NAMES
 from stepdown.training import member
 from stepdown.twin.fit import KIND as TWIN
 from stepdown.twin.fit import check_state
-from stepdown.twin.twins import load_twin
+from stepdown.twin.twins import TWINS, load_twin, twin_config
 
 SHORT = {"cormpo": OURS_METHOD}  # another name for a method: the guardian says which density it has
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class TrainConfig:
     out: Path  # new folder for the policies; OUT.jobs beside it while they are trained
     cohort: Path | None = None  # folder of `stepdown simulate` or `import`
     dataset: Path | None = None  # instead: train.hdf5 or the Minari folder of `stepdown export`
-    twin: Path | None = None  # folder of `stepdown twin fit`: the expert's world, others' judge
+    twin: Path | None = None  # of `stepdown twin fit`: expert's world, planner's if a ridge; judge
     guardian: Path | None = None  # folder of `stepdown guardian fit`, for cormpo
     ensemble: Path | None = None  # of an earlier training on the same records; else one is fitted
     seeds: int = 5  # number of policies
@@ -240,7 +241,8 @@ class _Given:
     def training(self, seeds: tuple[int, ...]) -> TrainPolicy:
         """The training that was asked for."""
         method = METHODS[self.name]
-        dynamics = {"twin": self.twin, "ensemble": self.ensemble, None: None}[method.dynamics]
+        known = {"twin": self.twin, "ensemble": self.ensemble, None: None}
+        dynamics = self._ridge() if method.dynamics == "ridge" else known[method.dynamics]
         guardian = self.guardian if method.density else None
         watcher = self.twin if isinstance(self.config, TrainConfig) else None
         return TrainPolicy(
@@ -295,6 +297,22 @@ class _Given:
         for hours in (self.select, self.train):
             check_state(twin, hours.state)
         return Job(TWIN, GivenModel(path, TWIN, _seal(path, TWIN), config=config))
+
+    def _ridge(self) -> Job:
+        """The ridge twin that planners plan in: the one that is given, or one as in a run."""
+        given = None if self.twin is None else self.twin.work
+        if isinstance(given, GivenModel) and getattr(given.config, "kind", None) == TWINS["ridge"]:
+            assert self.twin is not None
+            return self.twin
+        if (patients := self.source.patients) is None:
+            got = "none" if self.twin is None else "another"
+            raise ValueError(
+                f"expected --twin with a ridge for {self.config.method}, which plans in it, got "
+                f"{got}. Fit one with stepdown twin fit --model ridge."
+            )
+        assert isinstance(patients.work, ImportPatients)
+        ridge = twin_config("ridge", profile=patients.work.profile)
+        return Job("ridge", FitTwin(patients, ridge, 1))
 
     def _guardian(self, path: Path | None) -> Job | None:
         if path is None:

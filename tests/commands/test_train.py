@@ -30,13 +30,16 @@ from stepdown.experiment.training import WATCHED
 from stepdown.export.datasets import read_d4rl, write_d4rl
 from stepdown.patients.cohort import world_of
 from stepdown.policies.methods import METHODS as TABLE
+from stepdown.policies.planner import Planner
 from stepdown.policies.saved import load_policy
 from stepdown.policies.search import make_rule
-from stepdown.problem.hours import make_transitions
+from stepdown.problem.hours import HoursConfig, make_transitions
 from stepdown.records.files import read_cohort, read_latents, read_recipe
 from stepdown.records.latents import latents_of
 from stepdown.records.split import read_note, read_parts
-from stepdown.twin.twins import load_twin
+from stepdown.twin.fit import Twin, fit_twin
+from stepdown.twin.ridge import Ridge
+from stepdown.twin.twins import load_twin, twin_config
 from tests.app.sample_sizes import count
 
 METHODS = (
@@ -116,6 +119,37 @@ def test_every_epoch_has_a_line(method, trained):
     assert np.isfinite(last["twin_reward"])
     if method == "cormpo":
         assert last["penalty"] == pytest.approx(0.08 * last["uncertainty"], rel=1e-4)
+
+
+def test_a_planner_plans_in_a_ridge_of_these_patients_or_in_the_one_that_is_given(shelf, capsys):
+    """As a run makes it: the hours slide by what the table of twins says."""
+    cohort, ridge = ("--cohort", shelf / "cohort"), shelf / "ridge"
+    assert train(shelf, "planner", shelf / "planner", "judged") == 0
+    parts, kind = read_parts(shelf / "cohort"), twin_config("ridge")
+    sliding = make_transitions(parts.train, HoursConfig(stride=kind.kind.stride))
+    fitted, _ = fit_twin(sliding, make_transitions(parts.select), kind, key=jr.key(0))
+    own, other = ridge_of(shelf / "planner"), fitted.network
+    assert isinstance(other, Ridge)
+    np.testing.assert_allclose(own.weights[0], other.weights[0], rtol=1e-4, atol=1e-4)
+    assert "our twin" in (shelf / "planner" / "judged.txt").read_text()
+    assert run("twin", "fit", *cohort, "--model", "ridge", "--out", ridge) == 0
+    assert train(shelf, "planner", shelf / "elsewhere", "--twin", ridge) == 0
+    given = load_twin(ridge)[0].network
+    assert isinstance(given, Ridge)
+    np.testing.assert_array_equal(ridge_of(shelf / "elsewhere").weights, given.weights)
+    capsys.readouterr()
+    words = ("--dataset", shelf / "d4rl" / "train.hdf5", "--twin", shelf / "twin")
+    assert run("train", "planner", *words, "--out", shelf / "homeless") == 2
+    assert "expected --twin with a ridge for planner" in capsys.readouterr().err
+
+
+def ridge_of(folder: Path) -> Ridge:
+    planner, about = load_policy(folder / "policy-0")
+    assert about.method == "planner"
+    assert isinstance(planner, Planner)
+    assert isinstance(planner.dynamics, Twin)
+    assert isinstance(planner.dynamics.network, Ridge)
+    return planner.dynamics.network
 
 
 def test_a_training_ends_with_a_judgement(trained, shelf):
