@@ -18,12 +18,13 @@ import jax.random as jr
 import numpy as np
 
 from benchmarks.clocks import clock, machine
-from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients, latents_of
+from stepdown.evaluation.judging import draw_judged_starts, judge_in_patients
 from stepdown.guardian.fit import fit_guardian
 from stepdown.guardian.guardians import density_config
 from stepdown.patients.cohort import CohortConfig, simulate_cohort, world_of
 from stepdown.policies.planner import Planner, gated
 from stepdown.problem.hours import HoursConfig, make_transitions
+from stepdown.records.latents import latents_of
 from stepdown.records.split import split_patients
 from stepdown.twin.fit import fit_twin
 from stepdown.twin.twins import twin_config

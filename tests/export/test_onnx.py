@@ -271,7 +271,7 @@ def test_what_cannot_be_exported_is_said(hours, folder, tmp_path, capsys):
     ssm = twin_config("ssm", "small")
     twin = filled(lambda: make_twin(scaler, scale, 6, ssm, key=jr.key(1)))
     with pytest.raises(
-        ValueError, match=r"best, ridge, persistence, tdt, rotary, mlp\), got StateSpace"
+        ValueError, match=r"best, ridge, persistence, tdt, rotary, mlp\), got another"
     ):
         twin_graph(twin, {})
     (tmp_path / "half/twin").mkdir(parents=True)

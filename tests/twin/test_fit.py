@@ -328,8 +328,8 @@ def test_a_state_that_would_give_nan_is_refused_on_the_host():
     for twin, state, words in (
         (with_all, gap, "finite map in every sample"),
         (with_all, gone, "expected tau in the hours of the patient, got none"),
-        (with_all, STATE[:5], "expected a state of 6 samples and 13 columns"),
-        (with_all, STATE[:, :12], "expected a state of 6 samples and 13 columns"),
+        (with_all, STATE[:5], r"expected a state of 6 samples \(1 h\) and 13 columns"),
+        (with_all, STATE[:, :12], r"expected a state of 6 samples \(1 h\) and 13 columns"),
         (with_all, STATE.at[:, LEVEL].set(1.0), "whole levels 2 to 9 in force, got 1"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -201,7 +201,7 @@ def test_w11_a_declared_unit_is_converted_and_an_undeclared_one_refused(page, se
     assert converted["now"]["map"]["value"] == pytest.approx(72.0, abs=0.01)
     show(page, f"/audit?replay={converted['audit_id']}")
     assert re.sub(r"\s+", " ", page.get_by_test_id("now-map").inner_text()).startswith(
-        "MAP 72 mmHg"
+        "MAP> 60 72 mmHg"  # with its limit
     )
     expect(page.get_by_test_id("converted-map")).to_have_text("converted from kPa")
     plain = kpa | {"map": kpa["map"] | {"unit": "mm[Hg]"}}
@@ -297,8 +297,12 @@ def wider(service, further, tmp_path):
 def test_a_further_column_is_drawn_as_the_api_tells_it(page, further, wider):
     """Among the forecasts, and among the trends."""
     asked = ((one, wider.answer(f"{one}/whatif?at=700")) for one in further.stays)
-    patient, answer = next(pair for pair in asked if pair[1]["status"] == "ok")
-    candidate = next(one for one in answer["candidates"] if one["status"] == "ok")
+    patient, candidate = next(
+        (patient, level)
+        for patient, answer in asked
+        for level in answer["candidates"]
+        if level["status"] == "ok"
+    )
     show(page, f"{wider.url}/p/{patient}/whatif?at=700&h=6")
     page.get_by_test_id(f"plevel-{candidate['p']}").click()
     chart = Chart(page, "lactate")
