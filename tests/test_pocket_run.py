@@ -616,7 +616,7 @@ def test_synthetic_hours_that_a_run_does_not_have_are_refused(finished, tmp_path
     assert "expected its jobs beside it" in capsys.readouterr().err
     words[1] = str(finished / "cohort")
     assert main(words) == 2
-    assert "expected the folder of a finished stepdown run" in capsys.readouterr().err
+    assert "expected a saved run, got a saved cohort" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 

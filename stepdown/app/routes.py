@@ -483,7 +483,12 @@ def reviews(desk: Here) -> JSONResponse:
     return JSONResponse(summarize(counted(desk.service.audit.every("choice"))))
 
 
-@kept.get("/reviews/export", tags=["responses"])
+@kept.get(
+    "/reviews/export",
+    tags=["responses"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/x-ndjson": {}}}},
+)
 def export_reviews(desk: Here) -> StreamingResponse:
     """Every choice on a line, with the digest of its entry; the last line has one of all lines."""
     choices = counted(desk.service.audit.every("choice"))

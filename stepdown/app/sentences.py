@@ -327,12 +327,12 @@ def advice_words(moment: Moment) -> str:
 
         mean, low, high = (f"{100 * float(x[i]):.0f}" for x in moment.fewer)
         return (
-            f"Act: {now} P-{advice.level} has {mean} in 100 courses fewer ({low} to {high}); "
+            f"Act: {now} P-{advice.level} has {mean} % of the courses fewer ({low} % to {high} %); "
             "that is less risk, not an acceptable one."
         )
     if advice.kind == "watch":
         return (
-            f"Hold and watch: {now} No level within reach lowers that by {100 * BETTER:.0f} in 100 "
+            f"Hold and watch: {now} No level within reach lowers that by {100 * BETTER:.0f} % "
             "or more, so the level alone is not the remedy."
         )
     return f"Undecided: {now} The simulated courses do not tell the levels apart."

@@ -222,7 +222,10 @@ def test_a_limit_is_said_as_it_was_set(engine, answered):
 
 
 NUMBER = re.compile(r"(?<![-\w.])(\d+(?:\.\d+)?)\b(?: ([a-zA-Z/]+|%))?")  # not the 5 of P-5
-UNITS = ("mmHg", "/min", "h", "%", "of", "in", "samples", "similar", "simulated", "courses", "may")
+UNITS = (
+    *("mmHg", "/min", "h", "%", "of", "in", "samples", "similar", "simulated", "courses", "may"),
+    "to",  # a range has its unit at its end
+)
 
 
 def test_every_number_of_a_sentence_has_a_unit_and_nothing_is_an_alarm(answers):

@@ -79,7 +79,8 @@ function chartBox(view, name) {
 
 function candidateNote(answer, candidate) {
   if (!candidate || answer.status === "refused") return "";
-  const told = (found) => found.map((one) => `${one.code}: ${one.sentence}`);
+  const once = " No forecast is shown."; // after the last of several reasons
+  const told = (found) => found.map((one, i) => `${one.code}: ${i + 1 < found.length ? one.sentence.replace(once, "") : one.sentence}`);
   const why = candidate.status === "refused" ? told(candidate.refusals.filter((one) => one.scope !== "chart")) : [candidate.verdict, ...told(candidate.gates)];
   return [candidate.label, ...why, ...candidate.notes].join(" · ");
 }
