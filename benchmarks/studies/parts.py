@@ -82,9 +82,11 @@ def policy_of(name: str, models: Models) -> Policy:
     if name in models.design["learners"]:
         return models.learned("mbpo_shaped", **models.design["learners"][name])
     if name == "distilled":
-        count = models.design["distilled"]
-        models.train, models.select = (thinned(x, count) for x in (models.train, models.select))
-        return models.learned("distilled", "ridge")
+        whole, count = (models.train, models.select), models.design["distilled"]
+        models.train, models.select = (thinned(x, count) for x in whole)
+        policy = models.learned("distilled", "ridge")
+        models.train, models.select = whole  # other rows learn from all hours
+        return policy
     return models.policy(name)
 
 
